@@ -1,0 +1,47 @@
+"""Errors a user may meet. Each message names the thing, the value, and what to do next, in one line."""
+
+from __future__ import annotations
+
+
+class FinEvolveError(Exception):
+    """Base of every error whose message is written for the user; the CLI prints it without a traceback."""
+
+
+class SettingsError(FinEvolveError):
+    """A settings file or an experiment name that cannot be used."""
+
+
+class CalendarError(FinEvolveError):
+    """A day that is no session, no calendar day, or beyond the calendar table."""
+
+
+class UniverseError(FinEvolveError):
+    """An industry code or name outside the 31 Shenwan level-1 industries."""
+
+
+class InputError(FinEvolveError):
+    """A file that cannot be read at all (single bad rows are set aside instead, see `news.importing`)."""
+
+
+class TableError(FinEvolveError):
+    """A table that breaks its contract (see `tables`)."""
+
+
+class MissingPartitionError(FinEvolveError):
+    """A partition that must exist before this step and does not."""
+
+
+class LookAheadError(FinEvolveError):
+    """Something asked for data after the simulated clock. The message names who asked and for what."""
+
+
+class ExperimentLockedError(FinEvolveError):
+    """A second writer for an experiment that another process is replaying."""
+
+
+class ReplayMismatchError(FinEvolveError):
+    """A stored day that rests on other inputs, settings, code or another parent than the present ones."""
+
+
+class AnswerError(FinEvolveError):
+    """A backbone's answer that cannot be read as the requested JSON."""

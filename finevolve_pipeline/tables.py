@@ -1,0 +1,259 @@
+"""Table contracts: the one place for column names, types, units and meaning.
+
+Every stored table is validated against its contract when written (`conform`); Dagster's column schema and the
+documentation come from the same models. Times are `datetime64[us, Asia/Shanghai]`; sessions and days are
+ISO dates as text (`2025-05-30`), so that they sort and join like partition keys. Missing numbers are NaN.
+"""
+
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import pandera.pandas as pa
+import pyarrow
+from pandera.errors import SchemaError, SchemaErrors
+
+from finevolve_pipeline.errors import TableError
+
+Time = Annotated[pd.DatetimeTZDtype, "us", "Asia/Shanghai"]
+"""Column type of every time."""
+
+TIME = "datetime64[us, Asia/Shanghai]"
+_DAY = r"^\d{4}-\d{2}-\d{2}$"
+
+
+def _text(description: str, **options: Any) -> Any:
+    return pa.Field(description=description, **options)
+
+
+class Contract(pa.DataFrameModel):
+    """Base of all contracts: exact columns in order, types coerced where that loses nothing."""
+
+    class Config:
+        strict = True
+        coerce = True
+        ordered = True
+
+
+class RawNews(Contract):
+    """What a source sent, in canonical fields, one row per item. Partition: calendar day x source."""
+
+    source: str = _text("source id, e.g. cls")
+    source_id: str = _text("the source's own id of the item, or a digest of url and text where it has none")
+    url: str = _text("address of the item, empty if unknown")
+    title: str = _text("title as sent, may be empty")
+    content: str = _text("body as sent, may be empty (hot lists have titles only)")
+    published_at: Time = _text("first publication")
+    modified_at: Time = _text("last modification, NaT if not given", nullable=True)
+    crawled_at: Time = _text("when it was fetched, NaT for imported files", nullable=True)
+    origin: str = _text("where the row came from: file:<name> or crawl")
+    industries_given: object = _text("industry codes that came with the row (official layout), else empty list")
+    importance_given: float = _text("importance that came with the row, NaN if none", nullable=True)
+
+
+class Articles(Contract):
+    """Cleaned news, de-duplicated across sources, earliest kept. Partition: calendar day."""
+
+    article_id: str = _text("stable id: digest of source and source_id", unique=True)
+    source: str = _text("source of the kept (earliest) copy")
+    source_id: str = _text("that source's id")
+    url: str = _text("address of the kept copy")
+    title: str = _text("clean title; a leading 【...】 of the body becomes the title")
+    content: str = _text("clean body; empty where the source has a title only")
+    published_at: Time = _text("first publication")
+    duplicates: object = _text("later copies of the same day: list of source:source_id")
+    industries_given: object = _text("industry codes that came with the row, else empty list")
+    importance_given: float = _text("importance that came with the row, NaN if none", nullable=True)
+
+
+class TaggedArticles(Contract):
+    """Articles with industries and importance. Partition: calendar day."""
+
+    article_id: str = _text("as in articles", unique=True)
+    source: str = _text("as in articles")
+    url: str = _text("as in articles")
+    title: str = _text("as in articles")
+    content: str = _text("as in articles")
+    published_at: Time = _text("first publication")
+    industries: object = _text("Shenwan level-1 codes, sorted list; empty unless scope is industry")
+    scope: str = _text("industry, market or none", isin=["industry", "market", "none"])
+    importance: np.int8 = _text("1 (trivial) to 10 (moves the market)", ge=1, le=10)
+    importance_reason: str = _text("why, in words")
+    topics: object = _text("topics, sorted list")
+    tagger: str = _text("identity of the tagger: backbone, version, prompt digest")
+
+
+class BenchmarkNews(TaggedArticles):
+    """Tagged articles with importance >= the threshold and a specific industry. Partition: calendar day."""
+
+
+class NewsWindow(Contract):
+    """Articles observable at a session's 24:00 cutoff, most important and newest first. Partition: session."""
+
+    session: str = _text("the session", str_matches=_DAY)
+    position: np.int32 = _text("order: importance descending, then newest, then id")
+    article_id: str = _text("as in articles", unique=True)
+    source: str = _text("as in articles")
+    title: str = _text("as in articles")
+    content: str = _text("as in articles")
+    published_at: Time = _text("first publication, at or before the cutoff")
+    industries: object = _text("Shenwan level-1 codes; empty for market-wide articles")
+    importance: np.int8 = _text("1 to 10", ge=1, le=10)
+    importance_reason: str = _text("why, in words")
+    topics: object = _text("topics")
+
+
+class Bars(Contract):
+    """Daily bars of indices, one row per code. Partition: session. Missing numbers stay NaN."""
+
+    session: str = _text("the session", str_matches=_DAY)
+    code: str = _text("index code, six digits")
+    open: float = _text("index points", gt=0, nullable=True)
+    high: float = _text("index points", gt=0, nullable=True)
+    low: float = _text("index points", gt=0, nullable=True)
+    close: float = _text("index points", gt=0, nullable=True)
+    volume: float = _text("shares", ge=0, nullable=True)
+    amount: float = _text("yuan", ge=0, nullable=True)
+
+
+class Outcomes(Contract):
+    """Realised returns. `matured_alpha` holds them by the session they become known, `alpha` by prediction day."""
+
+    predicted_on: str = _text("session t of the prediction", str_matches=_DAY)
+    matured_on: str = _text("session t+h, when the outcome is known", str_matches=_DAY)
+    code: str = _text("industry code")
+    horizon: np.int16 = _text("h in sessions", gt=0)
+    close_from: float = _text("industry close on t, index points", nullable=True)
+    close_to: float = _text("industry close on t+h, index points", nullable=True)
+    industry_return: float = _text("C(t+h)/C(t)-1, fraction", nullable=True)
+    benchmark_return: float = _text("the same of CSI1000, fraction", nullable=True)
+    alpha: float = _text("industry_return - benchmark_return, fraction", nullable=True)
+
+
+class Predictions(Contract):
+    """Frozen predictions, one row per industry and horizon. Partition: session x experiment."""
+
+    session: str = _text("session of the prediction", str_matches=_DAY)
+    experiment: str = _text("mechanism-backbone")
+    code: str = _text("industry code")
+    horizon: np.int16 = _text("h in sessions", gt=0)
+    score: float = _text("score in [-1, 1]; NaN where invalid", ge=-1, le=1, nullable=True)
+    invalid_reason: str = _text("why the score is invalid, empty if valid")
+    confidence: float = _text("the model's confidence in [0, 1], NaN if not given", nullable=True)
+    key_factor: str = _text("the factor the model names first")
+    logic_chain: str = _text("the model's reasoning")
+    prompt_digest: str = _text("digest of the exact prompt")
+    articles: np.int32 = _text("articles shown")
+    articles_cut: np.int32 = _text("articles that the news budget cut")
+
+
+class Retrievals(Contract):
+    """Every memory shown to a prediction. Partition: session x experiment."""
+
+    session: str = _text("session of the prediction", str_matches=_DAY)
+    experiment: str = _text("mechanism-backbone")
+    code: str = _text("industry code")
+    rank: np.int16 = _text("1 = first")
+    memory_id: str = _text("id of the memory")
+    made_on: str = _text("session the memory was made", str_matches=_DAY)
+    similarity: float = _text("cosine to the present news block, NaN if not used", nullable=True)
+    q: float = _text("utility Q when retrieved, NaN if the mechanism has none", nullable=True)
+    visits: np.int32 = _text("Q updates so far")
+    selection_score: float = _text("the number the final ranking used", nullable=True)
+    age: np.int32 = _text("sessions since it was made", ge=1)
+    matured_share: float = _text("share of its horizons whose outcome is known", ge=0, le=1)
+    news_overlap: float = _text("Jaccard of its article ids and today's", ge=0, le=1)
+
+
+class InformationCoefficients(Contract):
+    """Information coefficients in long form. Partition: experiment (own cells), or one table (`ic_matrix`)."""
+
+    experiment: str = _text("mechanism-backbone")
+    mechanism: str = _text("experience mechanism")
+    backbone: str = _text("LLM backbone")
+    cells: str = _text("own: all valid cells of the run; common: valid in every compared run", isin=["own", "common"])
+    stage: str = _text("cold_start, exploitation or overall", isin=["cold_start", "exploitation", "overall"])
+    horizon: np.int16 = _text("h in sessions")
+    metric: str = _text("tsIC: mean over industries; csIC: mean over days", isin=["tsIC", "csIC"])
+    method: str = _text("spearman or pearson", isin=["spearman", "pearson"])
+    value: float = _text("the coefficient, NaN if none is defined", nullable=True)
+    defined: np.int32 = _text("correlations that entered the mean")
+    undefined: np.int32 = _text("correlations left out: constant or too few pairs")
+    value_undefined_zero: float = _text("the mean with undefined counted as 0", nullable=True)
+    pairs: np.int32 = _text("valid (score, alpha) cells")
+    coverage: float = _text("valid cells / cells of the grid whose label exists", ge=0, le=1, nullable=True)
+
+
+class Comparison(Contract):
+    """Gain over Pipe, as in Table 2: one row per experiment, stage, metric and method."""
+
+    backbone: str = _text("LLM backbone")
+    mechanism: str = _text("experience mechanism")
+    stage: str = _text("cold_start, exploitation or overall")
+    metric: str = _text("tsIC or csIC")
+    method: str = _text("spearman or pearson")
+    horizon: np.int16 = _text("h in sessions; 0 = mean over the horizons")
+    value: float = _text("the coefficient on common cells", nullable=True)
+    pipe: float = _text("Pipe's on the same cells", nullable=True)
+    gain: float = _text("value - pipe", nullable=True)
+
+
+LISTS = ("industries", "industries_given", "topics", "duplicates")
+
+
+def conform(frame: pd.DataFrame, contract: type[Contract], where: str) -> pd.DataFrame:
+    """The frame in its contract's exact form.
+
+    Args:
+        frame: the rows; index is dropped.
+        contract: the contract to hold.
+        where: table and partition, for the error text.
+
+    Raises:
+        TableError: a rule is broken; the text names column, rule, first bad value and its row.
+    """
+    columns = list(contract.to_schema().columns)
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise TableError(f"{where}: column {missing[0]!r} is missing")
+    try:
+        checked = contract.validate(frame.loc[:, columns].reset_index(drop=True))
+    except (SchemaError, SchemaErrors) as broken:
+        raise TableError(f"{where}: {_first_line(broken)}") from broken
+    return pd.DataFrame(checked)
+
+
+def _first_line(broken: SchemaError | SchemaErrors) -> str:
+    column = getattr(getattr(broken, "schema", None), "name", None) or "table"
+    cases = getattr(broken, "failure_cases", None)
+    if isinstance(cases, pd.DataFrame) and len(cases):
+        first = cases.iloc[0]
+        row = "" if pd.isna(first["index"]) else f" in row {int(first['index'])}"
+        return f"column {column!r}: {first['failure_case']}{row} breaks the contract ({first['check']})"
+    return f"column {column!r}: {str(broken).splitlines()[0]}"
+
+
+def empty(contract: type[Contract]) -> pd.DataFrame:
+    """A table of the contract with no rows and the right types."""
+    columns = contract.to_schema().columns
+    frame = pd.DataFrame({name: pd.Series([], dtype=str(column.dtype)) for name, column in columns.items()})
+    return conform(frame, contract, contract.__name__)
+
+
+def arrow_schema(contract: type[Contract]) -> pyarrow.Schema:
+    """The contract as stored in parquet (lists of text for list columns)."""
+    fields = []
+    for name, column in contract.to_schema().columns.items():
+        kind = str(column.dtype)
+        if name in LISTS:
+            arrow: pyarrow.DataType = pyarrow.list_(pyarrow.string())
+        elif kind.startswith("datetime64"):
+            arrow = pyarrow.timestamp("us", tz="Asia/Shanghai")
+        elif kind.startswith("int"):
+            arrow = pyarrow.type_for_alias(kind)
+        elif kind.startswith("float"):
+            arrow = pyarrow.float64()
+        else:
+            arrow = pyarrow.string()
+        fields.append(pyarrow.field(name, arrow))
+    return pyarrow.schema(fields)

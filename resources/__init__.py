@@ -1,0 +1,1 @@
+"""What the outside world offers the benchmark: stores, backbones, embedders. Built from settings; no business rule."""
