@@ -38,7 +38,12 @@ def digest_json(value: object) -> str:
 
 def digest_frame(frame: pd.DataFrame) -> str:
     """Digest of a table's content: column names, values and row order; independent of the file it lies in."""
-    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    return digest_table(pa.Table.from_pandas(frame, preserve_index=False))
+
+
+def digest_table(table: pa.Table) -> str:
+    """Digest of an Arrow table's content, its types included."""
+    table = table.replace_schema_metadata(None)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 
 class FinEvolveError(Exception):
-    """Base of every error whose message is written for the user; the CLI prints it without a traceback."""
+    """Base of every error whose message is written for the user; the CLI prints it without a traceback.
+
+    `exit_code`: 2 for wrong use or unusable input, 1 for work that did not succeed, 3 for a locked experiment.
+    """
+
+    exit_code = 2
 
 
 class SettingsError(FinEvolveError):
@@ -26,22 +31,34 @@ class InputError(FinEvolveError):
 class TableError(FinEvolveError):
     """A table that breaks its contract (see `tables`)."""
 
+    exit_code = 1
+
 
 class MissingPartitionError(FinEvolveError):
     """A partition that must exist before this step and does not."""
+
+    exit_code = 1
 
 
 class LookAheadError(FinEvolveError):
     """Something asked for data after the simulated clock. The message names who asked and for what."""
 
+    exit_code = 1
+
 
 class ExperimentLockedError(FinEvolveError):
     """A second writer for an experiment that another process is replaying."""
+
+    exit_code = 3
 
 
 class ReplayMismatchError(FinEvolveError):
     """A stored day that rests on other inputs, settings, code or another parent than the present ones."""
 
+    exit_code = 1
+
 
 class AnswerError(FinEvolveError):
     """A backbone's answer that cannot be read as the requested JSON."""
+
+    exit_code = 1

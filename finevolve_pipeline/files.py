@@ -1,10 +1,15 @@
-"""Atomic writes: a reader sees the old file or the new one, never a part, whenever the process dies."""
+"""Files: atomic writes (a reader sees the old file or the new one, never a part) and compact parquet bytes."""
 
 from __future__ import annotations
 
+import io
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 PARTIAL = ".partial-"
 """Prefix of temporary names; a leftover is garbage and may be deleted when no writer runs."""
@@ -22,3 +27,18 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+    """A table as parquet with a small footer: no statistics, no Arrow schema, only the given metadata.
+
+    Equal tables and metadata give equal bytes. Times lose their zone's name: readers cast to the contract.
+    """
+    sink = io.BytesIO()
+    plain = table.replace_schema_metadata(None)
+    with pq.ParquetWriter(
+        sink, plain.schema, compression="zstd", write_statistics=False, store_schema=False
+    ) as writer:
+        writer.write_table(plain)
+        writer.add_key_value_metadata(dict(metadata))
+    return sink.getvalue()

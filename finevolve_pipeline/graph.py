@@ -7,17 +7,23 @@ recipe equals the present one.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import pandas as pd
 
-from finevolve_pipeline import calendar
+from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.digests import digest_json, source_digest
+from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.evaluation import comparison, ic
+from finevolve_pipeline.llm.requests import Backbone
+from finevolve_pipeline.market import alpha
+from finevolve_pipeline.news import deduplicate, select, tag, window
 from finevolve_pipeline.settings import Settings
-from finevolve_pipeline.tables import Contract
 
 
 class TableReader(Protocol):
@@ -43,6 +49,14 @@ Build = Callable[[str, TableReader], pd.DataFrame]
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What a partition would be made of now; `absent` lists required inputs that do not exist."""
+
+    digest: str
+    absent: tuple[Input, ...]
+
+
+@dataclass(frozen=True)
 class Table:
     """One table of the graph.
 
@@ -50,46 +64,340 @@ class Table:
         name: the asset's name.
         contract: columns, types and units.
         partitions: all partition keys, oldest first.
-        inputs: what a partition is built from.
+        inputs: what a partition is built from, given what exists.
         build: makes a partition; reads its inputs from the given reader and nothing else.
         code_version: digest of the code and settings that can change the result.
     """
 
     name: str
-    contract: type[Contract]
+    contract: type[tables.Contract]
     partitions: tuple[str, ...]
-    inputs: Callable[[str], tuple[Input, ...]]
+    inputs: Callable[[str, TableReader], tuple[Input, ...]]
     build: Build
     code_version: str
 
     def recipe(self, partition: str, reader: TableReader) -> Recipe:
-        """The present recipe of a partition, and which required inputs are absent."""
+        """The present recipe of a partition."""
         digests: dict[str, str | None] = {}
         absent: list[Input] = []
-        for item in self.inputs(partition):
+        for item in self.inputs(partition, reader):
             digest = reader.digest(item.table, item.partition)
             if digest is None and not item.optional:
                 absent.append(item)
             digests[f"{item.table}/{item.partition}"] = digest
         return Recipe(digest_json({"code": self.code_version, "inputs": digests}), tuple(absent))
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a partition would be made of now."""
-
-    digest: str
-    absent: tuple[Input, ...]
+    def require_inputs(self, partition: str, recipe: Recipe) -> None:
+        """Raises `MissingPartitionError` naming the first absent input and what makes it."""
+        if recipe.absent:
+            first = recipe.absent[0]
+            remedy = "import it" if first.table.startswith(LANDING) else f"materialise {first.table} first"
+            raise MissingPartitionError(
+                f"{self.name} {partition}: {first.table} {first.partition} does not exist; {remedy} "
+                "(`finevolve run` does all that is missing)"
+            )
 
 
 SINGLE = "all"
 """Partition key of an unpartitioned table."""
 
-
-def _keys(days: Sequence[dt.date]) -> tuple[str, ...]:
-    return tuple(day.isoformat() for day in days)
+LANDING = "landing_"
+"""Prefix of the tables that imports fill: landing_news, landing_industry_bars, landing_benchmark_bars."""
 
 
 def code_version(*modules: str, settings: Mapping[str, object] | None = None) -> str:
     """Digest of modules (see `digests.source_digest`) and of the settings they read."""
     return digest_json({"code": source_digest(*modules), "settings": dict(settings or {})})
+
+
+def news_key(day: dt.date, source: str) -> str:
+    """Partition key of one source's day: `2025-01-02|cls`."""
+    return f"{day.isoformat()}|{source}"
+
+
+def _keys(days: Iterable[dt.date]) -> tuple[str, ...]:
+    return tuple(day.isoformat() for day in days)
+
+
+def _concatenated(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.DataFrame:
+    filled = [frame for frame in frames if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else tables.empty(contract)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All tables of the dataset under one set of settings.
+
+    Attributes:
+        settings: effective settings.
+        sources: source ids: those of the settings and those that imports named.
+        tagger: the backbone that tags articles.
+    """
+
+    settings: Settings
+    sources: tuple[str, ...]
+    tagger: Backbone
+
+    @cached_property
+    def calendar_days(self) -> tuple[dt.date, ...]:
+        """Days of the news span."""
+        return calendar.days_between(self.settings.news.first_day, self.settings.news.last_day)
+
+    @cached_property
+    def sessions(self) -> tuple[dt.date, ...]:
+        """Sessions of the prediction window."""
+        return self.settings.benchmark.sessions
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        """Every table by name, upstream first."""
+        listed = (
+            self._raw_news(),
+            self._articles(),
+            self._tagged_articles(),
+            self._benchmark_news(),
+            self._news_window(),
+            self._bars("industry_bars"),
+            self._bars("benchmark_bars"),
+            self._matured_alpha(),
+            self._alpha(),
+            self._ic_by_experiment(),
+            self._ic_matrix(),
+            self._comparison(),
+        )
+        return {table.name: table for table in listed}
+
+    def _raw_news(self) -> Table:
+        def build(key: str, reader: TableReader) -> pd.DataFrame:
+            return reader.read(f"{LANDING}news", key)
+
+        return Table(
+            "raw_news",
+            tables.RawNews,
+            tuple(news_key(day, source) for day in self.calendar_days for source in self.sources),
+            lambda key, _: (Input(f"{LANDING}news", key),),
+            build,
+            code_version("finevolve_pipeline.tables"),
+        )
+
+    def _raw_inputs(self, day: dt.date, reader: TableReader) -> tuple[Input, ...]:
+        """A source's day is required once anything has landed for it, else it may be absent."""
+        keys = [news_key(day, source) for source in self.sources]
+        return tuple(Input("raw_news", key, reader.digest(f"{LANDING}news", key) is None) for key in keys)
+
+    def _articles(self) -> Table:
+        first = self.settings.news.first_day
+
+        def inputs(key: str, reader: TableReader) -> tuple[Input, ...]:
+            day = dt.date.fromisoformat(key)
+            before = day - dt.timedelta(days=1)
+            return self._raw_inputs(day, reader) + (
+                self._raw_inputs(before, reader) if before >= first else ()
+            )
+
+        def build(key: str, reader: TableReader) -> pd.DataFrame:
+            day = dt.date.fromisoformat(key)
+            raw: dict[dt.date, list[pd.DataFrame]] = {day: [], day - dt.timedelta(days=1): []}
+            for item in inputs(key, reader):
+                if reader.digest(item.table, item.partition) is not None:
+                    raw[dt.date.fromisoformat(item.partition[:10])].append(
+                        reader.read(item.table, item.partition)
+                    )
+            today, yesterday = (_concatenated(frames, tables.RawNews) for frames in raw.values())
+            return deduplicate.build_articles(day, today, yesterday, self.settings.news.deduplicate).frame
+
+        return Table(
+            "articles",
+            tables.Articles,
+            _keys(self.calendar_days),
+            inputs,
+            build,
+            code_version(
+                "finevolve_pipeline.news.clean",
+                "finevolve_pipeline.news.deduplicate",
+                settings=self.settings.news.deduplicate.model_dump(),
+            ),
+        )
+
+    def _tagged_articles(self) -> Table:
+        def build(key: str, reader: TableReader) -> pd.DataFrame:
+            return asyncio.run(tag.tag_articles(reader.read("articles", key), self.tagger)).frame
+
+        return Table(
+            "tagged_articles",
+            tables.TaggedArticles,
+            _keys(self.calendar_days),
+            lambda key, _: (Input("articles", key),),
+            build,
+            code_version(
+                "finevolve_pipeline.news.tag", settings={"tagger": tag.tagger_identity(self.tagger)}
+            ),
+        )
+
+    def _benchmark_news(self) -> Table:
+        news = self.settings.news
+        return Table(
+            "benchmark_news",
+            tables.BenchmarkNews,
+            _keys(self.calendar_days),
+            lambda key, _: (Input("tagged_articles", key),),
+            lambda key, reader: select.select(reader.read("tagged_articles", key), news),
+            code_version(
+                "finevolve_pipeline.news.select",
+                settings={"min_importance": news.min_importance, "market_wide": news.market_wide},
+            ),
+        )
+
+    def _news_window(self) -> Table:
+        news = self.settings.news
+
+        def inputs(key: str, reader: TableReader) -> tuple[Input, ...]:
+            days = window.window_days(dt.date.fromisoformat(key), news.window)
+            return tuple(Input("benchmark_news", day.isoformat()) for day in days if day >= news.first_day)
+
+        def build(key: str, reader: TableReader) -> pd.DataFrame:
+            frames = [reader.read(item.table, item.partition) for item in inputs(key, reader)]
+            selected = _concatenated(frames, tables.BenchmarkNews)
+            return window.build_window(dt.date.fromisoformat(key), selected, news)
+
+        return Table(
+            "news_window",
+            tables.NewsWindow,
+            _keys(self.sessions),
+            inputs,
+            build,
+            code_version("finevolve_pipeline.news.window", settings={"window": news.window.model_dump()}),
+        )
+
+    def _bars(self, name: str) -> Table:
+        return Table(
+            name,
+            tables.Bars,
+            _keys(self.settings.market.sessions),
+            lambda key, _: (Input(f"{LANDING}{name}", key),),
+            lambda key, reader: reader.read(f"{LANDING}{name}", key),
+            code_version("finevolve_pipeline.tables"),
+        )
+
+    def _bar_inputs(self, sessions: Sequence[dt.date], optional: bool) -> tuple[Input, ...]:
+        return tuple(
+            Input(name, session.isoformat(), optional)
+            for name in ("industry_bars", "benchmark_bars")
+            for session in sessions
+        )
+
+    def _matured_alpha(self) -> Table:
+        horizons = self.settings.benchmark.horizons
+
+        def inputs(key: str, _: TableReader) -> tuple[Input, ...]:
+            session = dt.date.fromisoformat(key)
+            return self._bar_inputs(
+                [session, *(calendar.shift(session, -h) for h in horizons)], optional=False
+            )
+
+        def build(key: str, reader: TableReader) -> pd.DataFrame:
+            return alpha.outcomes_known_on(
+                dt.date.fromisoformat(key),
+                horizons,
+                lambda session: reader.read("industry_bars", session.isoformat()),
+                lambda session: reader.read("benchmark_bars", session.isoformat()),
+            )
+
+        return Table(
+            "matured_alpha",
+            tables.Outcomes,
+            _keys(self.sessions),
+            inputs,
+            build,
+            code_version("finevolve_pipeline.market.alpha", settings={"horizons": horizons}),
+        )
+
+    def _alpha(self) -> Table:
+        horizons = self.settings.benchmark.horizons
+
+        def label_sessions() -> tuple[dt.date, ...]:
+            """From the first prediction to the end of the last label, as far as bars are kept."""
+            return calendar.sessions_between(self.sessions[0], self.settings.market.last_session)
+
+        def build(_: str, reader: TableReader) -> pd.DataFrame:
+            frames: dict[str, list[pd.DataFrame]] = {"industry_bars": [], "benchmark_bars": []}
+            for item in self._bar_inputs(label_sessions(), optional=True):
+                if reader.digest(item.table, item.partition) is not None:
+                    frames[item.table].append(reader.read(item.table, item.partition))
+            industry, benchmark = (_concatenated(found, tables.Bars) for found in frames.values())
+            return alpha.excess_returns(self.sessions, horizons, industry, benchmark)
+
+        return Table(
+            "alpha",
+            tables.Outcomes,
+            (SINGLE,),
+            lambda _, __: self._bar_inputs(label_sessions(), optional=True),
+            build,
+            code_version(
+                "finevolve_pipeline.market.alpha",
+                settings={"horizons": horizons, "sessions": _keys((self.sessions[0], self.sessions[-1]))},
+            ),
+        )
+
+    def _evaluation_version(self) -> str:
+        return code_version(
+            "finevolve_pipeline.evaluation.ic",
+            "finevolve_pipeline.evaluation.stages",
+            "finevolve_pipeline.evaluation.comparison",
+            settings=self.settings.evaluation.model_dump(mode="json"),
+        )
+
+    def _ic_by_experiment(self) -> Table:
+        def build(key: str, reader: TableReader) -> pd.DataFrame:
+            return ic.information_coefficients(
+                self.settings.experiment(key),
+                reader.read("replay", key),
+                reader.read("alpha", SINGLE),
+                self.sessions,
+                self.settings.evaluation,
+            )
+
+        return Table(
+            "ic_by_experiment",
+            tables.InformationCoefficients,
+            tuple(experiment.key for experiment in self.settings.all_experiments),
+            lambda key, _: (Input("replay", key), Input("alpha", SINGLE)),
+            build,
+            self._evaluation_version(),
+        )
+
+    def _ic_matrix(self) -> Table:
+        keys = tuple(experiment.key for experiment in self.settings.all_experiments)
+
+        def inputs(_: str, reader: TableReader) -> tuple[Input, ...]:
+            ran = [key for key in keys if reader.digest("replay", key) is not None]
+            of_runs = [Input(name, key) for key in ran for name in ("replay", "ic_by_experiment")]
+            return (*of_runs, Input("alpha", SINGLE))
+
+        def build(_: str, reader: TableReader) -> pd.DataFrame:
+            ran = [item.partition for item in inputs("", reader) if item.table == "replay"]
+            runs = {self.settings.experiment(key): reader.read("replay", key) for key in ran}
+            both = comparison.ic_matrix(
+                runs, reader.read("alpha", SINGLE), self.sessions, self.settings.evaluation
+            )
+            own = [reader.read("ic_by_experiment", key) for key in ran]
+            return _concatenated([*own, both[both["cells"] == ic.COMMON]], tables.InformationCoefficients)
+
+        return Table(
+            "ic_matrix",
+            tables.InformationCoefficients,
+            (SINGLE,),
+            inputs,
+            build,
+            self._evaluation_version(),
+        )
+
+    def _comparison(self) -> Table:
+        return Table(
+            "comparison",
+            tables.Comparison,
+            (SINGLE,),
+            lambda _, __: (Input("ic_matrix", SINGLE),),
+            lambda _, reader: comparison.compare_with_pipe(reader.read("ic_matrix", SINGLE)),
+            self._evaluation_version(),
+        )

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_json
-from finevolve_pipeline.errors import SettingsError
+from finevolve_pipeline.errors import CalendarError, SettingsError
 
 Name = Literal["spearman", "pearson"]
 
@@ -41,7 +41,9 @@ class BenchmarkSettings(_Section):
     @model_validator(mode="after")
     def _in_order(self) -> BenchmarkSettings:
         if self.first_session > self.last_session:
-            raise ValueError(f"first_session {self.first_session} lies after last_session {self.last_session}")
+            raise ValueError(
+                f"first_session {self.first_session} lies after last_session {self.last_session}"
+            )
         if list(self.horizons) != sorted(set(self.horizons)) or self.horizons[0] < 1:
             raise ValueError("horizons must be positive, ascending and distinct")
         if not self.sessions:
@@ -187,7 +189,9 @@ class Settings(_Section):
             if experiment.key == key:
                 return experiment
         known = ", ".join(e.key for e in self.all_experiments)
-        raise SettingsError(f"experiment {key!r}: not among {known}; add it under [experiments] in finevolve.toml")
+        raise SettingsError(
+            f"experiment {key!r}: not among {known}; add it under [experiments] in finevolve.toml"
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
@@ -204,6 +208,21 @@ class Settings(_Section):
             raise ValueError(
                 f"market.first_session {self.market.first_session}: bars are needed from {first_needed}, "
                 f"{max(self.benchmark.horizons)} sessions before the window"
+            )
+        if (
+            not self.news.first_day
+            <= self.benchmark.first_session
+            <= self.benchmark.last_session
+            <= self.news.last_day
+        ):
+            raise ValueError(
+                f"benchmark window {self.benchmark.first_session}..{self.benchmark.last_session} lies outside "
+                f"the news span {self.news.first_day}..{self.news.last_day}"
+            )
+        if self.market.last_session < self.benchmark.last_session:
+            raise ValueError(
+                f"market.last_session {self.market.last_session} lies before the window's end "
+                f"{self.benchmark.last_session}"
             )
         return self
 
@@ -250,6 +269,8 @@ def load_settings(path: Path | None = None, overrides: dict[str, Any] | None = N
         first = broken.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "settings"
         raise SettingsError(f"{where}: {key}: {first['msg']}") from None
+    except CalendarError as beyond:
+        raise SettingsError(f"{where}: {beyond}") from None
 
 
 def finevolve_home() -> Path:

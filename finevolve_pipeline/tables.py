@@ -47,7 +47,9 @@ class RawNews(Contract):
     modified_at: Time = _text("last modification, NaT if not given", nullable=True)
     crawled_at: Time = _text("when it was fetched, NaT for imported files", nullable=True)
     origin: str = _text("where the row came from: file:<name> or crawl")
-    industries_given: object = _text("industry codes that came with the row (official layout), else empty list")
+    industries_given: object = _text(
+        "industry codes that came with the row (official layout), else empty list"
+    )
     importance_given: float = _text("importance that came with the row, NaN if none", nullable=True)
 
 
@@ -171,7 +173,9 @@ class InformationCoefficients(Contract):
     experiment: str = _text("mechanism-backbone")
     mechanism: str = _text("experience mechanism")
     backbone: str = _text("LLM backbone")
-    cells: str = _text("own: all valid cells of the run; common: valid in every compared run", isin=["own", "common"])
+    cells: str = _text(
+        "own: all valid cells of the run; common: valid in every compared run", isin=["own", "common"]
+    )
     stage: str = _text("cold_start, exploitation or overall", isin=["cold_start", "exploitation", "overall"])
     horizon: np.int16 = _text("h in sessions")
     metric: str = _text("tsIC: mean over industries; csIC: mean over days", isin=["tsIC", "csIC"])
@@ -197,6 +201,22 @@ class Comparison(Contract):
     pipe: float = _text("Pipe's on the same cells", nullable=True)
     gain: float = _text("value - pipe", nullable=True)
 
+
+CONTRACTS: dict[str, type[Contract]] = {
+    "raw_news": RawNews,
+    "articles": Articles,
+    "tagged_articles": TaggedArticles,
+    "benchmark_news": BenchmarkNews,
+    "news_window": NewsWindow,
+    "industry_bars": Bars,
+    "benchmark_bars": Bars,
+    "matured_alpha": Outcomes,
+    "alpha": Outcomes,
+    "ic_by_experiment": InformationCoefficients,
+    "ic_matrix": InformationCoefficients,
+    "comparison": Comparison,
+}
+"""Contract of every stored table by name."""
 
 LISTS = ("industries", "industries_given", "topics", "duplicates")
 
@@ -228,8 +248,12 @@ def _first_line(broken: SchemaError | SchemaErrors) -> str:
     cases = getattr(broken, "failure_cases", None)
     if isinstance(cases, pd.DataFrame) and len(cases):
         first = cases.iloc[0]
+        named = first.get("column")  # only SchemaErrors has the columns "column" and "check"
+        column = named if isinstance(named, str) else column
+        check = getattr(broken, "check", None)
+        rule = first.get("check", getattr(check, "error", None) or check)
         row = "" if pd.isna(first["index"]) else f" in row {int(first['index'])}"
-        return f"column {column!r}: {first['failure_case']}{row} breaks the contract ({first['check']})"
+        return f"column {column!r}: {first['failure_case']}{row} breaks the contract ({rule})"
     return f"column {column!r}: {str(broken).splitlines()[0]}"
 
 

@@ -1,1 +1,4 @@
-"""The synthetic world: seeded news and bars with a planted, regime-switching signal, so that the truth is known."""
+"""The synthetic world: seeded news and bars with a planted, regime-switching signal whose truth is known.
+
+Writes files that go through the ordinary importers. Nothing downstream knows that a world is synthetic.
+"""

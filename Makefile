@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine with Python >= 3.11: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+
+.PHONY: help demo test test-slow lint ui install clean bench
+
+help:           ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+install: $(READY)  ## create .venv with everything that is needed
+
+$(READY): pyproject.toml constraints.txt
+	@echo "installing into $(VENV) (a minute or two, once)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python >= 3.11 is needed; use make PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@rm -f $(VENV)/.ready-* && touch $@
+
+demo: install   ## the whole graph on a synthetic world: information coefficients in the terminal, report/index.html
+	@$(BIN)/finevolve demo
+
+test: install   ## all tests but the slow ones
+	@$(BIN)/pytest -n 2 --dist loadfile -m "not slow" -q
+
+test-slow: install  ## the slow tests: daemon backfills, crashes at full length
+	@$(BIN)/pytest -m slow -q
+
+lint: install   ## ruff, mypy, import-linter, dagster definitions
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/dagster definitions validate -w workspace.yaml 2>&1 | tail -1
+
+bench: install  ## measured figures for benchmarks/README.md (long)
+	@$(BIN)/python benchmarks/replay_overhead.py
+
+# The UI shows FINEVOLVE_HOME, or the demo's home if that is not set.
+ui: export FINEVOLVE_HOME ?= $(CURDIR)/.finevolve/demo
+ui: export FINEVOLVE_CONFIG ?= $(wildcard $(FINEVOLVE_HOME)/world/finevolve.toml)
+ui: install     ## Dagster UI on http://localhost:3000 with DAGSTER_HOME set
+	@mkdir -p $(FINEVOLVE_HOME)/dagster && cp -n dagster.yaml $(FINEVOLVE_HOME)/dagster/dagster.yaml || true
+	@DAGSTER_HOME=$(FINEVOLVE_HOME)/dagster $(BIN)/dagster dev -w workspace.yaml
+
+clean:          ## remove the environment and all caches; state in .finevolve stays
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,166 @@
+"""Asset checks. Blocking ones stop the graph where a bad table must not go on; the others warn.
+
+Contracts (columns, types, ranges, unique ids) are held on every write already, so checks ask what a contract
+cannot: causality, completeness, agreement between tables, plausibility. In a range they look at all its partitions.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import dagster as dg
+
+from finevolve_pipeline import calendar
+from finevolve_pipeline.errors import ReplayMismatchError
+from finevolve_pipeline.graph import SINGLE, Graph
+from finevolve_pipeline.partitions import Partitions
+from finevolve_pipeline.replay.journal import ReplayStore
+from finevolve_pipeline.universe import CODES
+from resources.table_store import TableStore
+
+_EXTREME_DAY = 0.2
+"""A one-day move of an industry index beyond this is a unit or data mistake, not a market."""
+
+
+def _stored(context: dg.AssetCheckExecutionContext, store: TableStore, table: str) -> list[str]:
+    """The partitions of this run that are stored; all stored ones when the check runs alone without partitions."""
+    asked = (
+        list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else None
+    )
+    keys = asked if asked is not None else list(store.partitions(table))
+    return [key for key in keys if store.digest(table, key) is not None]
+
+
+def _result(
+    bad: Iterable[str],
+    looked_at: int,
+    what: str,
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
+) -> dg.AssetCheckResult:
+    found = list(bad)
+    return dg.AssetCheckResult(
+        passed=not found,
+        severity=severity,
+        description=f"{len(found)} of {looked_at} {what}" + (f", first: {found[0]}" if found else ""),
+        metadata={"looked_at": looked_at, "bad": len(found), "first": found[:5]},
+    )
+
+
+def broken_days(replays: ReplayStore, experiment: str) -> Iterator[str]:
+    """What is wrong with an experiment's stored days: files, digests, chain."""
+    parent = ""
+    for session in replays.sessions(experiment):
+        try:
+            manifest = replays.manifest(experiment, session)
+            replays.verify_files(manifest)
+        except ReplayMismatchError as broken:
+            yield str(broken)
+            return
+        if manifest.parent != parent:
+            yield f"{experiment} {session}: does not follow the stored day before it"
+        parent = manifest.digest
+
+
+def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinition]:
+    """All asset checks."""
+    horizons = graph.settings.benchmark.horizons
+
+    @dg.asset_check(asset="news_window", blocking=True, partitions_def=partitions.sessions)
+    def observable_at_cutoff(
+        context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
+    ) -> dg.AssetCheckResult:
+        """Every article of a window was first published before the session's 24:00."""
+        keys = _stored(context, store, "news_window")
+        bad = []
+        for key in keys:
+            frame = store.read("news_window", key)
+            limit = calendar.cutoff(calendar.parse_day(key))
+            late = frame[frame["published_at"] >= limit]
+            bad.extend(f"{key} article {article}" for article in late["article_id"])
+        return _result(bad, len(keys), "windows hold an article from after their cutoff")
+
+    @dg.asset_check(asset="news_window", partitions_def=partitions.sessions)
+    def has_news(
+        context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
+    ) -> dg.AssetCheckResult:
+        """No session is without any news: an empty window is mostly a gap in the import."""
+        keys = _stored(context, store, "news_window")
+        empty = [
+            key for key in keys if (found := store.stored("news_window", key)) is not None and not found.rows
+        ]
+        return _result(empty, len(keys), "windows are empty", dg.AssetCheckSeverity.WARN)
+
+    @dg.asset_check(asset="industry_bars", partitions_def=partitions.market_sessions)
+    def plausible_moves(
+        context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
+    ) -> dg.AssetCheckResult:
+        """All 31 industries are there, and none moved by more than 20 % in a day."""
+        keys = _stored(context, store, "industry_bars")
+        bad = []
+        before = None
+        for key in keys:
+            closes = store.read("industry_bars", key).set_index("code")["close"]
+            bad.extend(f"{key} {code} missing" for code in CODES if code not in closes.index)
+            if before is not None:
+                moves = (closes / before - 1).abs()
+                bad.extend(
+                    f"{key} {code} moved {move:.0%}" for code, move in moves[moves > _EXTREME_DAY].items()
+                )
+            before = closes
+        return _result(bad, len(keys), "sessions look wrong", dg.AssetCheckSeverity.WARN)
+
+    @dg.asset_check(asset="matured_alpha", blocking=True, partitions_def=partitions.sessions)
+    def complete_and_known(
+        context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
+    ) -> dg.AssetCheckResult:
+        """Each session has one outcome for every industry and horizon, and none that matures later."""
+        keys = _stored(context, store, "matured_alpha")
+        bad = []
+        for key in keys:
+            frame = store.read("matured_alpha", key)
+            cells = set(zip(frame["code"], frame["horizon"].astype(int), strict=True))
+            if cells != {(code, horizon) for code in CODES for horizon in horizons}:
+                bad.append(f"{key}: {len(cells)} cells")
+            if set(frame["matured_on"]) != {key}:
+                bad.append(f"{key}: outcomes of another day")
+        return _result(bad, len(keys), "sessions are incomplete or hold outcomes of another day")
+
+    @dg.asset_check(asset="alpha", blocking=True, additional_deps=["matured_alpha"])
+    def agrees_with_matured_alpha(store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        """The evaluator's labels equal, bit by bit, the outcomes that the agents were given."""
+        labels = store.read("alpha", SINGLE).set_index(["predicted_on", "code", "horizon"])["alpha"]
+        bad = []
+        keys = list(store.partitions("matured_alpha"))
+        for key in keys:
+            known = store.read("matured_alpha", key).set_index(["predicted_on", "code", "horizon"])["alpha"]
+            both = known.index.intersection(labels.index)
+            left, right = known.loc[both], labels.loc[both]
+            differ = (left != right) & ~(left.isna() & right.isna())
+            bad.extend(f"{key} {cell}" for cell in both[differ.to_numpy()])
+        return _result(bad, len(keys), "sessions differ")
+
+    @dg.asset_check(asset="ic_by_experiment", blocking=True, partitions_def=partitions.experiments)
+    def replay_verifies(
+        context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
+    ) -> dg.AssetCheckResult:
+        """Every stored day of the experiment has its files, its digests and its parent."""
+        keys = _stored(context, store, "ic_by_experiment")
+        bad = [problem for key in keys for problem in broken_days(store.replays, key)]
+        return _result(bad, len(keys), "experiments have a broken day")
+
+    @dg.asset_check(asset="ic_matrix")
+    def defined(store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        """Overall coefficients are defined for every experiment, horizon and metric."""
+        frame = store.read("ic_matrix", SINGLE)
+        overall = frame[frame["stage"] == "overall"]
+        missing = overall[overall["value"].isna()]
+        bad = [f"{r['experiment']} {r['metric']} {r['horizon']}d" for _, r in missing.iterrows()]
+        return _result(bad, len(overall), "coefficients are undefined", dg.AssetCheckSeverity.WARN)
+
+    return [
+        observable_at_cutoff,
+        has_news,
+        plausible_moves,
+        complete_and_known,
+        agrees_with_matured_alpha,
+        replay_verifies,
+        defined,
+    ]

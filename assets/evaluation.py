@@ -1,0 +1,99 @@
+"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, report, benchmark_release. Formulas live in the domain."""
+
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+
+from assets.partitioned import OWNER, Presentation, table_asset
+from assets.publishing import publish_release, publish_report
+from finevolve_pipeline.evaluation.comparison import table2_markdown, table2_rows
+from finevolve_pipeline.graph import Graph
+from finevolve_pipeline.partitions import Partitions
+from resources.table_store import TableStore
+
+GROUP = "evaluation"
+
+
+def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDefinition]:
+    """All evaluation assets, upstream first."""
+    tables = graph.tables
+    headline = graph.settings.evaluation.headline
+
+    def describe_ic(frame: pd.DataFrame) -> dict[str, Any]:
+        overall = frame[(frame["stage"] == "overall") & (frame["method"] == headline)]
+        return {
+            f"{row['metric']}_{row['horizon']}d_{row['cells']}": float(row["value"])
+            for _, row in overall.iterrows()
+            if len(overall) <= 12 and pd.notna(row["value"])
+        }
+
+    def describe_comparison(frame: pd.DataFrame) -> dict[str, Any]:
+        return {"table": dg.MetadataValue.md(table2_markdown(table2_rows(frame, method=headline)))}
+
+    @dg.asset(
+        deps=["comparison", "ic_matrix", "replay", "alpha", "tagged_articles"],
+        description="Static HTML report, one folder that opens without a network: tables, figures, manifest.",
+        group_name=GROUP,
+        kinds={"html"},
+        owners=[OWNER],
+    )
+    def report(
+        context: dg.AssetExecutionContext, store: dg.ResourceParam[TableStore]
+    ) -> dg.MaterializeResult[None]:
+        published = publish_report(graph, store)
+        return dg.MaterializeResult(
+            metadata={"report": dg.MetadataValue.path(published.path), "files": published.files},
+            data_version=dg.DataVersion(published.digest),
+        )
+
+    @dg.asset(
+        deps=["news_window", "industry_bars"],
+        description="The dataset as daily YYYYMMDD.csv (date, sector, newsList, open, close, volume, ...) and parquet, "
+        "with checksums and a datasheet.",
+        group_name=GROUP,
+        kinds={"csv", "parquet"},
+        owners=[OWNER],
+    )
+    def benchmark_release(
+        context: dg.AssetExecutionContext, store: dg.ResourceParam[TableStore]
+    ) -> dg.MaterializeResult[None]:
+        published = publish_release(graph, store)
+        return dg.MaterializeResult(
+            metadata={"release": dg.MetadataValue.path(published.path), "files": published.files},
+            data_version=dg.DataVersion(published.digest),
+        )
+
+    return [
+        table_asset(
+            tables["ic_by_experiment"],
+            Presentation(
+                GROUP,
+                "tsIC and csIC of one experiment on its own valid cells, by horizon, stage and method.",
+                describe=describe_ic,
+            ),
+            partitions.experiments,
+            [dg.AssetDep("replay", partition_mapping=partitions.to_experiment()), "alpha"],
+        ),
+        table_asset(
+            tables["ic_matrix"],
+            Presentation(
+                GROUP,
+                "All experiments side by side, on own cells and on the cells valid in every run of a backbone.",
+            ),
+            None,
+            ["ic_by_experiment", "replay", "alpha"],
+        ),
+        table_asset(
+            tables["comparison"],
+            Presentation(
+                GROUP,
+                "Gain of every mechanism over Pipe, as in the paper's Table 2.",
+                describe=describe_comparison,
+            ),
+            None,
+            ["ic_matrix"],
+        ),
+        report,
+        benchmark_release,
+    ]

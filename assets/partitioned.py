@@ -1,0 +1,194 @@
+"""One general way to turn a table of the graph into a Dagster asset: partitioned, incremental, crash-exact.
+
+What belongs here: the loop over partitions, reuse of fresh ones, one materialisation event for each partition as
+soon as it is durable, provenance tags and common metadata. What must not: any rule about news, markets or replay.
+
+Why assets log their own events: a range runs in one run, and a framework event comes only when the whole range is
+done, with one data version for all partitions. A logged event is exact after a crash and carries the partition's
+own content digest. `reported` then ends the step without a second event for every partition.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+
+from finevolve_pipeline import tables
+from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.graph import LANDING, SINGLE, Table
+from resources.observer import Observer
+from resources.table_store import Stored, TableStore
+
+OWNER = "team:finevolve"
+_PREVIEW_ROWS = 5
+_PREVIEW_CHARACTERS = 120
+
+Metadata = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How an asset shows in the UI."""
+
+    group: str
+    description: str
+    kinds: frozenset[str] = frozenset({"parquet", "pandas"})
+    describe: Callable[[pd.DataFrame], Metadata] = field(default=lambda frame: {})
+
+
+def column_schema(contract: type[tables.Contract]) -> dg.TableSchema:
+    """A contract as Dagster shows it: columns, types, meaning."""
+    columns = contract.to_schema().columns
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                name, "list[str]" if name in tables.LISTS else str(column.dtype), column.description or ""
+            )
+            for name, column in columns.items()
+        ]
+    )
+
+
+def preview(frame: pd.DataFrame) -> dg.TableMetadataValue:
+    """The first rows as text cells; the UI escapes them, long texts are cut."""
+
+    def cell(value: object) -> str:
+        text = (
+            ", ".join(map(str, value))
+            if isinstance(value, (list, tuple)) or hasattr(value, "tolist")
+            else str(value)
+        )
+        return text if len(text) <= _PREVIEW_CHARACTERS else text[: _PREVIEW_CHARACTERS - 1] + "…"
+
+    rows = frame.head(_PREVIEW_ROWS).to_dict("records")
+    return dg.MetadataValue.table(
+        [dg.TableRecord({str(name): cell(value) for name, value in row.items()}) for row in rows],
+        schema=dg.TableSchema(columns=[dg.TableColumn(str(name), "string") for name in frame.columns]),
+    )
+
+
+def provenance_tags(instance: dg.DagsterInstance, upstream: Sequence[dg.AssetKey]) -> dict[str, str]:
+    """Tags that tell Dagster which state of each upstream asset a materialisation has seen."""
+    tags: dict[str, str] = {}
+    for key in upstream:
+        records = instance.fetch_materializations(key, limit=1).records
+        name = key.to_user_string()
+        if not records:
+            tags[f"dagster/input_data_version/{name}"] = "INITIAL"
+            tags[f"dagster/input_event_pointer/{name}"] = "NULL"
+            continue
+        event = records[0].asset_materialization
+        version = (event.tags or {}).get("dagster/data_version", "INITIAL") if event else "INITIAL"
+        tags[f"dagster/input_data_version/{name}"] = version
+        tags[f"dagster/input_event_pointer/{name}"] = str(records[0].storage_id)
+    return tags
+
+
+def reported(asset: str) -> dg.MaterializeResult[None]:
+    """The result of an asset that has logged its own events: downstream goes on, no further event is made.
+
+    The metadata key is Dagster's own switch for assets that report through their context (pinned by a test, because
+    it is not public: without it every partition would get a second event with one data version for the range).
+    """
+    return dg.MaterializeResult(asset_key=asset, metadata={SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
+
+
+def version_tags(data_version: str, code_version: str) -> dict[str, str]:
+    """Tags with a partition's own data version and the code that made it."""
+    return {
+        "dagster/data_version": data_version,
+        "dagster/data_version_is_user_provided": "true",
+        "dagster/code_version": code_version,
+    }
+
+
+def table_asset(
+    table: Table,
+    presentation: Presentation,
+    partitions_def: dg.PartitionsDefinition[Any] | None,
+    deps: Sequence[dg.AssetDep | str],
+) -> dg.AssetsDefinition:
+    """The asset of a table. A partition whose recipe is unchanged is reused, and reported as such."""
+    spec = dg.AssetSpec(
+        table.name,
+        deps=deps,
+        description=presentation.description,
+        group_name=presentation.group,
+        kinds=set(presentation.kinds),
+        owners=[OWNER],
+        code_version=table.code_version,
+        partitions_def=partitions_def,
+        metadata={"dagster/column_schema": column_schema(table.contract)},
+    )
+    upstream = [dep.asset_key for dep in spec.deps if dep.asset_key != spec.key]
+
+    @dg.multi_asset(
+        specs=[spec],
+        name=table.name,
+        backfill_policy=dg.BackfillPolicy.single_run() if partitions_def else None,
+    )
+    def materialise(
+        context: dg.AssetExecutionContext,
+        store: dg.ResourceParam[TableStore],
+        observer: dg.ResourceParam[Observer],
+    ) -> Iterator[Any]:
+        seen = provenance_tags(context.instance, upstream)
+        keys = list(context.partition_keys) if partitions_def else [SINGLE]
+        done = 0
+        for count, key in enumerate(keys, 1):
+            made = make_partition(table, str(key), store, presentation.describe)
+            if made is None:
+                continue
+            done += 1
+            context.log_event(
+                dg.AssetMaterialization(
+                    asset_key=table.name,
+                    partition=key if partitions_def else None,
+                    metadata=made.metadata,
+                    tags={**seen, **version_tags(made.stored.digest, table.code_version)},
+                )
+            )
+            observer.done(table.name, str(key), bool(made.metadata["reused"]))
+            if count % 100 == 0:
+                context.log.info(f"{table.name}: {count} of {len(keys)} partitions")
+        if not done:
+            raise MissingPartitionError(
+                f"{table.name} {keys[0]}…{keys[-1]}: nothing has landed for it; `finevolve import` brings it"
+            )
+        yield reported(table.name)
+
+    return materialise
+
+
+@dataclass(frozen=True)
+class Made:
+    """A partition that is stored and fresh, with what the UI tells about it."""
+
+    stored: Stored
+    metadata: Metadata
+
+
+def make_partition(
+    table: Table, key: str, store: TableStore, describe: Callable[[pd.DataFrame], Metadata]
+) -> Made | None:
+    """Build a partition unless its recipe is unchanged; None where an import has brought nothing for it.
+
+    Raises:
+        MissingPartitionError: a required input does not exist.
+        TableError: the result breaks the table's contract; the old partition stays.
+    """
+    recipe = table.recipe(key, store)
+    if recipe.absent and all(item.table.startswith(LANDING) for item in recipe.absent):
+        return None
+    table.require_inputs(key, recipe)
+    stored = store.stored(table.name, key)
+    metadata: dict[str, Any] = {"reused": True}
+    if stored is None or stored.recipe != recipe.digest:
+        frame = table.build(key, store)
+        stored = store.write(table, key, frame, recipe.digest)
+        metadata = {"reused": False, "preview": preview(frame), **describe(frame)}
+    facts = {"dagster/row_count": stored.rows, "bytes": stored.bytes, "digest": stored.digest}
+    return Made(stored, {**facts, **metadata})

@@ -1,0 +1,230 @@
+"""What is missing or stale, layer by layer, and how to materialise it through Dagster.
+
+Used by `finevolve run` and `finevolve status`. A layer is a set of assets over one range of partitions that one
+Dagster run can take; layers come upstream first, and staleness is judged when a layer's turn has come, because
+only then the digests of its inputs are known.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from finevolve_pipeline import calendar
+from finevolve_pipeline.errors import CalendarError, FinEvolveError, MissingPartitionError
+from finevolve_pipeline.graph import LANDING, SINGLE, Graph
+from finevolve_pipeline.news.window import window_days
+from resources.table_store import TableStore
+
+RANGE_START = "dagster/asset_partition_range_start"
+RANGE_END = "dagster/asset_partition_range_end"
+PID_TAG = "finevolve/pid"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The partitions of each table that a range of sessions needs, in order."""
+
+    sessions: tuple[dt.date, ...]
+    experiments: tuple[str, ...]
+    partitions: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """How a table's wanted partitions stand."""
+
+    table: str
+    wanted: int
+    fresh: int
+    stale: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def due(self) -> tuple[str, ...]:
+        """Stale and missing partitions, in order."""
+        return tuple(sorted((*self.stale, *self.missing)))
+
+
+def want(
+    graph: Graph,
+    store: TableStore,
+    first: dt.date | None = None,
+    last: dt.date | None = None,
+    experiments: Sequence[str] | None = None,
+) -> Wanted:
+    """Everything that the sessions from `first` to `last` need.
+
+    Raises:
+        CalendarError: no session of the prediction window lies in that range.
+    """
+    sessions = tuple(s for s in graph.sessions if (first or s) <= s <= (last or s))
+    if not sessions:
+        window = f"{graph.sessions[0]}..{graph.sessions[-1]}"
+        raise CalendarError(
+            f"sessions {first or graph.sessions[0]}..{last or graph.sessions[-1]}: none lies in the prediction "
+            f"window {window}; choose other days or change [benchmark] in finevolve.toml"
+        )
+    news = graph.settings.news
+    day_set = {d for s in sessions for d in window_days(s, news.window) if d >= news.first_day}
+    days = calendar.days_between(min(day_set), max(day_set))
+    read_from = days[0] - dt.timedelta(days=1)
+    raw = sorted(
+        f"{day}|{source}"
+        for source, day in store.landing.news_partitions()
+        if source in graph.sources
+        and read_from.isoformat() <= day <= days[-1].isoformat()
+        and day >= news.first_day.isoformat()
+    )
+    first_bar = calendar.shift(sessions[0], -max(graph.settings.benchmark.horizons))
+    market = [s for s in graph.settings.market.sessions if s >= first_bar]
+    chosen = tuple(experiments or (e.key for e in graph.settings.all_experiments))
+    keys = {
+        "raw_news": tuple(raw),
+        **{name: _keys(days) for name in ("articles", "tagged_articles", "benchmark_news")},
+        "news_window": _keys(sessions),
+        **{
+            name: tuple(k for k in _keys(market) if store.digest(f"{LANDING}{name}", k) is not None)
+            for name in ("industry_bars", "benchmark_bars")
+        },
+        "matured_alpha": _keys(sessions),
+        "alpha": (SINGLE,),
+        "ic_by_experiment": chosen,
+        "ic_matrix": (SINGLE,),
+        "comparison": (SINGLE,),
+    }
+    return Wanted(sessions, chosen, keys)
+
+
+def _keys(days: Sequence[dt.date]) -> tuple[str, ...]:
+    return tuple(day.isoformat() for day in days)
+
+
+def freshness(graph: Graph, store: TableStore, wanted: Wanted, name: str) -> Freshness:
+    """Which wanted partitions of a table are fresh, stale (their recipe changed) or missing."""
+    table = graph.tables[name]
+    stale: list[str] = []
+    missing: list[str] = []
+    for key in wanted.partitions[name]:
+        stored = store.stored(name, key)
+        if stored is None:
+            missing.append(key)
+        elif stored.recipe != table.recipe(key, store).digest:
+            stale.append(key)
+    keys = wanted.partitions[name]
+    return Freshness(name, len(keys), len(keys) - len(stale) - len(missing), tuple(stale), tuple(missing))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Assets that one Dagster run takes together. `split` cuts due partitions into the runs they need."""
+
+    tables: tuple[str, ...]
+    split: Callable[[Sequence[str]], Iterator[tuple[str, str]]]
+
+
+def _one_range(keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+    yield keys[0], keys[-1]
+
+
+def _one_range_a_source(keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """A multi-partition range is the product of its two dimensions, so each source has a run of its own."""
+    for source in sorted({key.split("|", 1)[1] for key in keys}):
+        own = [key for key in keys if key.split("|", 1)[1] == source]
+        yield own[0], own[-1]
+
+
+def _each(keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for key in keys:
+        yield key, key
+
+
+INPUT_LAYERS = (
+    Layer(("raw_news",), _one_range_a_source),
+    Layer(("articles", "tagged_articles", "benchmark_news"), _one_range),
+    Layer(("industry_bars", "benchmark_bars"), _one_range),
+    Layer(("news_window", "matured_alpha"), _one_range),
+    Layer(("alpha",), _each),
+)
+"""Everything up to the replay."""
+
+EVALUATION_LAYERS = (
+    Layer(("ic_by_experiment",), _each),
+    Layer(("ic_matrix", "comparison"), _each),
+)
+"""Tables after the replay."""
+
+
+def require_landed(graph: Graph, store: TableStore, wanted: Wanted) -> None:
+    """Raises `MissingPartitionError` if there is nothing to start from: no news or no closes."""
+    if not wanted.partitions["raw_news"]:
+        raise MissingPartitionError(
+            f"news {wanted.sessions[0]}..{wanted.sessions[-1]}: nothing has been imported for these days; "
+            "`finevolve import news FILE` or `finevolve synth` brings some"
+        )
+    for name, option in (("industry_bars", "--industries"), ("benchmark_bars", "--benchmark")):
+        have = set(wanted.partitions[name])
+        first = calendar.shift(wanted.sessions[0], -max(graph.settings.benchmark.horizons))
+        needed = _keys(calendar.sessions_between(first, wanted.sessions[-1]))
+        absent = [key for key in needed if key not in have]
+        if absent:
+            raise MissingPartitionError(
+                f"{name} {absent[0]}: no bar has been imported for this session ({len(absent)} of {len(needed)} are "
+                f"missing); `finevolve import market {option} FILE` brings them"
+            )
+
+
+class RunFailed(FinEvolveError):
+    """A Dagster run that ended in failure; the message is the first failed step's."""
+
+
+@dataclass(frozen=True)
+class Materialiser:
+    """Materialises assets of the given definitions in this process, as ordinary Dagster runs of the instance."""
+
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance
+    log_level: str = "CRITICAL"
+
+    def materialise(self, tables: Sequence[str], first: str | None = None, last: str | None = None) -> None:
+        """One run over `first`..`last` (None: unpartitioned), asset checks included.
+
+        Raises:
+            RunFailed: a step failed, or a blocking check did not pass.
+        """
+        tags = {}
+        if first is not None and last is not None:
+            tags = {RANGE_START: first, RANGE_END: last}
+        result = dg.materialize(
+            [*(self.definitions.assets or ()), *(self.definitions.asset_checks or ())],  # type: ignore[list-item]
+            selection=dg.AssetSelection.assets(*tables),
+            instance=self.instance,
+            resources=dict(self.definitions.resources or {}),
+            tags={**tags, "finevolve/started_by": "cli", PID_TAG: str(os.getpid())},
+            run_config={"loggers": {"console": {"config": {"log_level": self.log_level}}}},
+            raise_on_error=False,
+        )
+        if not result.success:
+            raise RunFailed(_first_failure(result))
+
+
+def _first_failure(result: dg.ExecuteInProcessResult) -> str:
+    for event in result.all_events:
+        if event.is_step_failure:
+            error = event.step_failure_data.error
+            while error is not None and error.cause is not None:
+                error = error.cause
+            if error is not None:
+                return (
+                    error.message.strip().split(": ", 1)[-1]
+                    if "Error" in error.message.split(":", 1)[0]
+                    else error.message.strip()
+                )
+    for evaluation in result.get_asset_check_evaluations():
+        if not evaluation.passed and evaluation.blocking:
+            return f"check {evaluation.check_name} of {evaluation.asset_key.to_user_string()}: {evaluation.description}"
+    return f"run {result.run_id} failed; its log is in the Dagster UI"

@@ -1,0 +1,173 @@
+"""Gathers stored tables into the report and the release. Layout and text are the domain's (`evaluation`)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from finevolve_pipeline import calendar, tables
+from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.evaluation.diagnostics import NEWS_COLUMNS, count_news
+from finevolve_pipeline.evaluation.release import export_release, news_between_cutoffs
+from finevolve_pipeline.evaluation.report import build_report
+from finevolve_pipeline.evaluation.report.inputs import PlantedTruth, ReportInputs
+from finevolve_pipeline.graph import SINGLE, Graph
+from resources.table_store import TableStore
+
+
+@dataclass(frozen=True)
+class Published:
+    """A folder that was written, how many files it holds, and the digest of its content."""
+
+    path: str
+    files: int
+    digest: str
+
+
+TRUTH = Path("world") / "truth.json"
+"""Where a synthetic world leaves what it planted, below the home folder."""
+
+_PREDICTION_COLUMNS = (
+    "session",
+    "experiment",
+    "code",
+    "horizon",
+    "score",
+    "invalid_reason",
+    "articles",
+    "articles_cut",
+)
+
+
+def publish_report(graph: Graph, store: TableStore) -> Published:
+    """Write `<home>/report` from all stored tables."""
+    ran = [e.key for e in graph.settings.all_experiments if store.digest("replay", e.key) is not None]
+    predictions = [store.replays.read_predictions(key, columns=_PREDICTION_COLUMNS) for key in ran]
+    retrievals = [store.replays.read_retrievals(key) for key in ran]
+    written = build_report(
+        store.home / "report",
+        ReportInputs(
+            settings=graph.settings,
+            ic_matrix=store.read("ic_matrix", SINGLE),
+            comparison=store.read("comparison", SINGLE),
+            predictions=_all(predictions, tables.Predictions),
+            retrievals=_all(retrievals, tables.Retrievals),
+            alpha=store.read("alpha", SINGLE),
+            news_counts=_news_counts(graph, store),
+            news_sessions=_news_sessions(graph, store),
+            news_sample=_news_sample(graph, store),
+            manifests=manifests(graph, store, ran),
+            truth=_truth(store.home / TRUTH),
+        ),
+    )
+    return Published(str(written.folder), len(written.names), written.digest)
+
+
+def _all(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.DataFrame:
+    filled = [frame for frame in frames if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else tables.empty(contract)
+
+
+def _news_counts(graph: Graph, store: TableStore) -> pd.DataFrame:
+    days = [
+        key
+        for key in graph.tables["tagged_articles"].partitions
+        if store.digest("benchmark_news", key) is not None
+    ]
+    counts = [
+        count_news(day, store.read("tagged_articles", day), store.read("benchmark_news", day)) for day in days
+    ]
+    filled = [count for count in counts if len(count)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(NEWS_COLUMNS))
+
+
+def _news_sessions(graph: Graph, store: TableStore) -> pd.DataFrame:
+    found = {key: store.stored("news_window", key) for key in graph.tables["news_window"].partitions}
+    rows = [(key, stored.rows) for key, stored in found.items() if stored is not None]
+    return pd.DataFrame(rows, columns=["session", "articles"])
+
+
+def _news_sample(graph: Graph, store: TableStore) -> pd.DataFrame:
+    """The last session's window."""
+    for key in reversed(graph.tables["news_window"].partitions):
+        if store.digest("news_window", key) is not None:
+            return store.read("news_window", key)
+    return tables.empty(tables.NewsWindow)
+
+
+def manifests(graph: Graph, store: TableStore, experiments: list[str]) -> Mapping[str, Mapping[str, object]]:
+    """Versions and digests, by heading; nothing that changes without the result changing."""
+    packages = ("finevolve-pipeline", "dagster", "pandas", "pyarrow", "numpy", "scipy")
+    return {
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in packages},
+        },
+        "dataset": {
+            **identity(graph),
+            **{name: store.digest(name, SINGLE) or "absent" for name in ("alpha", "ic_matrix", "comparison")},
+        },
+        **{
+            f"experiment {key}": {**(store.replays.identity(key) or {}), "head": store.digest("replay", key)}
+            for key in experiments
+        },
+    }
+
+
+def _truth(path: Path) -> PlantedTruth | None:
+    return PlantedTruth.from_document(json.loads(path.read_bytes())) if path.exists() else None
+
+
+def publish_release(graph: Graph, store: TableStore) -> Published:
+    """Write `<home>/release` from all sessions whose news and bars are stored.
+
+    Raises:
+        MissingPartitionError: no session is complete yet.
+    """
+    sessions = [
+        session.isoformat() for session in graph.sessions if _complete(graph, store, session.isoformat())
+    ]
+    if not sessions:
+        raise MissingPartitionError(
+            "release: no session has both news and bars yet; `finevolve run` makes them"
+        )
+
+    def news_of_day(day: str) -> pd.DataFrame:
+        before_the_span = day < graph.settings.news.first_day.isoformat()
+        return tables.empty(tables.BenchmarkNews) if before_the_span else store.read("benchmark_news", day)
+
+    written = export_release(
+        store.home / "release",
+        sessions,
+        lambda session: news_between_cutoffs(session, news_of_day),
+        lambda session: store.read("industry_bars", session),
+        identity(graph),
+    )
+    return Published(str(written.folder), len(written.names), written.digest)
+
+
+def _complete(graph: Graph, store: TableStore, session: str) -> bool:
+    day = calendar.parse_day(session)
+    since = calendar.shift(day, -1)
+    days = [
+        d.isoformat() for d in calendar.days_between(since, day)[1:] if d >= graph.settings.news.first_day
+    ]
+    return store.digest("industry_bars", session) is not None and all(
+        store.digest("benchmark_news", d) is not None for d in days
+    )
+
+
+def identity(graph: Graph) -> dict[str, str]:
+    """What made the dataset."""
+    return {
+        "finevolve-pipeline": importlib.metadata.version("finevolve-pipeline"),
+        "settings": graph.settings.digest,
+        "tagger": graph.settings.tagging.backbone,
+        "sources": ", ".join(graph.sources),
+    }

@@ -1,0 +1,279 @@
+"""Commands that only look: status, alpha, ic, doctor."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import math
+import os
+import platform
+from typing import Any
+
+import click
+import pandas as pd
+
+from assets.planning import freshness, want
+from finevolve_pipeline import calendar
+from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, print_table, results
+from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.evaluation.comparison import table2_notes, table2_rows
+from finevolve_pipeline.evaluation.ic import METRICS
+from finevolve_pipeline.graph import LANDING, SINGLE
+from finevolve_pipeline.market.alpha import excess_returns
+from finevolve_pipeline.settings import config_path
+from finevolve_pipeline.universe import INDUSTRIES, industry
+
+INPUT_TABLES = (
+    "raw_news",
+    "articles",
+    "tagged_articles",
+    "benchmark_news",
+    "news_window",
+    "industry_bars",
+    "benchmark_bars",
+    "matured_alpha",
+    "alpha",
+)
+EVALUATION_TABLES = ("ic_by_experiment", "ic_matrix", "comparison")
+
+
+@click.command("status")
+@click.option("--from", "first", type=Day(), help="First session (default: the window's first).")
+@click.option("--to", "last", type=Day(), help="Last session (default: the window's last).")
+@json_option
+def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -> None:
+    """What is there, what is missing, what is stale, by asset and experiment."""
+    pipeline = Pipeline.in_force()
+    wanted = want(pipeline.graph, pipeline.store, first, last)
+    assets = [
+        freshness(pipeline.graph, pipeline.store, wanted, name)
+        for name in (*INPUT_TABLES, *EVALUATION_TABLES)
+    ]
+    replays = {key: _replayed(pipeline, key, wanted.sessions) for key in wanted.experiments}
+    if as_json:
+        emit_json(
+            {
+                "sessions": len(wanted.sessions),
+                "first_session": wanted.sessions[0],
+                "last_session": wanted.sessions[-1],
+                "assets": {
+                    a.table: {"wanted": a.wanted, "fresh": a.fresh, "stale": a.stale, "missing": a.missing}
+                    for a in assets
+                },
+                "experiments": replays,
+            }
+        )
+        return
+    rows = [
+        [
+            a.table,
+            str(a.wanted),
+            str(a.fresh),
+            str(len(a.stale)),
+            str(len(a.missing)),
+            a.due[0] if a.due else "",
+        ]
+        for a in assets
+    ]
+    rows += [
+        [
+            f"replay {key}",
+            str(len(wanted.sessions)),
+            str(facts["done"]),
+            "0",
+            str(facts["missing"]),
+            facts["next"] or "",
+        ]
+        for key, facts in replays.items()
+    ]
+    print_table(
+        f"{len(wanted.sessions)} sessions, {wanted.sessions[0]} to {wanted.sessions[-1]}",
+        ["asset", "wanted", "fresh", "stale", "missing", "first due"],
+        rows,
+    )
+
+
+def _replayed(pipeline: Pipeline, key: str, sessions: tuple[dt.date, ...]) -> dict[str, Any]:
+    stored = set(pipeline.store.replays.sessions(key))
+    missing = [session for session in sessions if session not in stored]
+    return {
+        "done": len(sessions) - len(missing),
+        "missing": len(missing),
+        "next": missing[0].isoformat() if missing else None,
+        "head": pipeline.store.replays.head_digest(key),
+    }
+
+
+@click.command("alpha")
+@click.argument("sector")
+@click.argument("day", type=Day())
+@json_option
+def alpha_command(sector: str, day: dt.date, as_json: bool) -> None:
+    """Excess return of SECTOR over CSI1000 from DAY, for each horizon.
+
+    SECTOR is a code (801170, 801170.SI) or a name; DAY a session. Closes come from the imported files.
+    """
+    pipeline = Pipeline.in_force()
+    chosen = industry(sector)
+    calendar.session_index(day)
+    horizons = pipeline.settings.benchmark.horizons
+    ends = {h: calendar.shift(day, h) for h in horizons}
+    bars = {
+        name: _landed_bars(pipeline, name, (day, *ends.values()))
+        for name in ("industry_bars", "benchmark_bars")
+    }
+    frame = excess_returns((day,), horizons, bars["industry_bars"], bars["benchmark_bars"])
+    rows = frame[frame["code"] == chosen.code].sort_values("horizon").to_dict("records")
+    if as_json:
+        emit_json({"sector": chosen.code, "name": chosen.name_en, "session": day, "outcomes": rows})
+        return
+    print_table(
+        f"{chosen.code}.SI {chosen.name_zh} ({chosen.name_en}), predicted on {day}",
+        ["horizon", "known on", "close from", "close to", "points", "industry", "CSI1000", "excess"],
+        [
+            [
+                f"{row['horizon']} sessions",
+                str(row["matured_on"]),
+                f"{row['close_from']:.2f}",
+                f"{row['close_to']:.2f}",
+                f"{row['close_to'] - row['close_from']:+.2f}",
+                _percent(row["industry_return"]),
+                _percent(row["benchmark_return"]),
+                _percent(row["alpha"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _percent(value: float) -> str:
+    return "missing" if math.isnan(value) else f"{value:+.2%}"
+
+
+def _landed_bars(pipeline: Pipeline, name: str, sessions: tuple[dt.date, ...]) -> pd.DataFrame:
+    keys = [session.isoformat() for session in sessions]
+    absent = [key for key in keys[:1] if pipeline.store.digest(f"{LANDING}{name}", key) is None]
+    if absent:
+        option = "--industries" if name == "industry_bars" else "--benchmark"
+        raise MissingPartitionError(
+            f"{name} {absent[0]}: no closes have been imported for this session; "
+            f"`finevolve import market {option} FILE` brings them"
+        )
+    found = [key for key in keys if pipeline.store.digest(f"{LANDING}{name}", key) is not None]
+    return pd.concat([pipeline.store.read(f"{LANDING}{name}", key) for key in found], ignore_index=True)
+
+
+@click.command("ic")
+@click.option("--stage", type=click.Choice(["overall", "cold_start", "exploitation"]), default="overall")
+@click.option("--method", type=click.Choice(["spearman", "pearson"]), help="Default: the headline method.")
+@json_option
+def ic_command(stage: str, method: str | None, as_json: bool) -> None:
+    """Information coefficients of all experiments, in the layout of the paper's Table 2."""
+    pipeline = Pipeline.in_force()
+    method = method or pipeline.settings.evaluation.headline
+    matrix = pipeline.store.read("ic_matrix", SINGLE)
+    if as_json:
+        comparison = pipeline.store.read("comparison", SINGLE)
+        emit_json(
+            {
+                "settings_digest": pipeline.settings.digest,
+                "ic": matrix.to_dict("records"),
+                "comparison": comparison.to_dict("records"),
+            }
+        )
+        return
+    print_ic(pipeline, stage, method)
+
+
+def print_ic(pipeline: Pipeline, stage: str = "overall", method: str | None = None) -> None:
+    """The Table-2 layout in the terminal."""
+    method = method or pipeline.settings.evaluation.headline
+    comparison = pipeline.store.read("comparison", SINGLE)
+    matrix = pipeline.store.read("ic_matrix", SINGLE)
+    horizons = pipeline.settings.benchmark.horizons
+    rows = table2_rows(comparison, stage, method)
+    for backbone in dict.fromkeys(row.backbone for row in rows):
+        print_table(
+            f"Backbone {backbone}, {stage.replace('_', ' ')}, {method}, cells valid in every run",
+            ["method", *(f"{metric} {h}d" for h in horizons for metric in METRICS), "ΔtsIC", "ΔcsIC"],
+            [list(row.texts()) for row in rows if row.backbone == backbone],
+        )
+    for note in table2_notes(rows):
+        results.print(note)
+    own = matrix[(matrix["cells"] == "own") & (matrix["stage"] == stage) & (matrix["method"] == method)]
+    undefined = int(own["undefined"].sum())
+    results.print(
+        f"coverage {own['coverage'].min():.1%} to {own['coverage'].max():.1%}; {undefined} correlations undefined "
+        "and left out. Differences are not tested here: read them as descriptions, not as findings."
+    )
+
+
+@click.command("doctor")
+@click.option("--sectors", is_flag=True, help="List the 31 industries instead.")
+@json_option
+def doctor_command(sectors: bool, as_json: bool) -> None:
+    """Is this machine, this home and this configuration fit to run?"""
+    if sectors:
+        if as_json:
+            emit_json([i._asdict() for i in INDUSTRIES])
+        else:
+            print_table(
+                "Shenwan level-1 industries", ["code", "name", "English"], [list(i) for i in INDUSTRIES], 3
+            )
+        return
+    pipeline = Pipeline.in_force()
+    checks = _diagnose(pipeline)
+    if as_json:
+        emit_json([{"check": name, "ok": ok, "detail": detail} for name, ok, detail in checks])
+    else:
+        print_table(
+            "finevolve doctor",
+            ["check", "", "detail"],
+            [[n, "ok" if ok else "!!", d] for n, ok, d in checks],
+            3,
+        )
+    if not all(ok for _, ok, _ in checks):
+        raise click.exceptions.Exit(1)
+
+
+def _diagnose(pipeline: Pipeline) -> list[tuple[str, bool, str]]:
+    settings, home = pipeline.settings, pipeline.home
+    family = {n: importlib.metadata.version(n) for n in ("dagster", "dagster-webserver", "dagster-dg-cli")}
+    writable = home if home.exists() else home.parent
+    landed = list(pipeline.store.landing.news_partitions())
+    bars = {
+        name: sum(
+            pipeline.store.digest(f"{LANDING}{name}", s.isoformat()) is not None
+            for s in settings.market.sessions
+        )
+        for name in ("industry_bars", "benchmark_bars")
+    }
+    last_label = min(
+        calendar.session_index(settings.benchmark.sessions[-1]) + max(settings.benchmark.horizons),
+        len(calendar.all_sessions()) - 1,
+    )
+    labels_end = calendar.all_sessions()[last_label]
+    return [
+        ("python", True, platform.python_version()),
+        ("dagster", len(set(family.values())) == 1, ", ".join(f"{n} {v}" for n, v in family.items())),
+        ("settings", True, f"{config_path() or 'packaged defaults'}, digest {settings.digest}"),
+        ("home", os.access(writable, os.W_OK), str(home)),
+        (
+            "window",
+            True,
+            f"{len(settings.benchmark.sessions)} sessions, {settings.benchmark.sessions[0]} to "
+            f"{settings.benchmark.sessions[-1]}",
+        ),
+        ("experiments", True, ", ".join(e.key for e in settings.all_experiments)),
+        (
+            "news",
+            bool(landed),
+            f"{len(landed)} days x sources imported" if landed else "none: `finevolve import news`",
+        ),
+        (
+            "closes",
+            min(bars.values()) > 0,
+            f"{bars['industry_bars']} industry and {bars['benchmark_bars']} CSI1000 sessions of "
+            f"{len(settings.market.sessions)}; labels reach to {labels_end}",
+        ),
+    ]

@@ -1,0 +1,113 @@
+"""What commands share: the pipeline in force, JSON or table output, progress on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from finevolve_pipeline.calendar import parse_day
+from finevolve_pipeline.definitions import build_graph
+from finevolve_pipeline.graph import Graph
+from finevolve_pipeline.settings import Settings, finevolve_home, load_settings
+from resources.table_store import TableStore
+
+messages = Console(stderr=True, highlight=False)
+"""Progress and messages."""
+
+results = Console(highlight=False)
+"""Results, for people."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+
+
+class Day(click.ParamType):
+    """A calendar day, YYYY-MM-DD."""
+
+    name = "day"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The day as a date; raises `CalendarError` for anything else."""
+        return parse_day(value, param.name or "day" if param else "day") if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Settings, home, graph and store in force."""
+
+    settings: Settings
+    home: Path
+
+    @staticmethod
+    def in_force() -> Pipeline:
+        """By FINEVOLVE_HOME and FINEVOLVE_CONFIG."""
+        return Pipeline(load_settings(), finevolve_home())
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The dataset's graph."""
+        return build_graph(self.settings, self.home)
+
+    @cached_property
+    def store(self) -> TableStore:
+        """Stored tables."""
+        return TableStore(self.home)
+
+
+def emit_json(document: object) -> None:
+    """Print one JSON document; NaN becomes null."""
+    sys.stdout.write(json.dumps(_plain(document), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and value != value:
+        return None
+    if hasattr(value, "item"):
+        return _plain(value.item())
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1
+) -> None:
+    """A table for people; the first `text_columns` columns are left-aligned, the others are numbers."""
+    table = Table(title=title, title_justify="left")
+    for position, column in enumerate(columns):
+        table.add_column(
+            column, justify="left" if position < text_columns else "right", no_wrap=position == 0
+        )
+    for row in rows:
+        table.add_row(*row)
+    results.print(table)
+
+
+def progress_bar() -> Progress:
+    """A progress display with counts and an estimate, on standard error."""
+    return Progress(
+        TextColumn("{task.description:<28}"),
+        BarColumn(bar_width=36),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=messages,
+    )

@@ -1,0 +1,50 @@
+"""The process in which `finevolve run` replays one experiment: EXPERIMENT FIRST LAST PARENT-PID.
+
+Not for people: `finevolve run` starts it, follows its progress in the store, and reads its last line if it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import click
+
+from assets.planning import Materialiser
+from finevolve_pipeline.cli.dagster_home import open_instance
+from finevolve_pipeline.cli.output import Pipeline
+from finevolve_pipeline.definitions import build_defs
+from finevolve_pipeline.errors import FinEvolveError
+
+
+def watch_parent(parent: int) -> None:
+    """End this process when its parent has died, so that a killed run leaves nobody holding a lock."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(experiment: str, first: str, last: str, parent: str) -> None:
+    """Materialise the sessions `first` to `last` of an experiment as one Dagster run."""
+    watch_parent(int(parent))
+    pipeline = Pipeline.in_force()
+    instance = open_instance(pipeline.home)
+    materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home), instance)
+    try:
+        # Asked before the run starts, so that a second process leaves no failed run behind.
+        with pipeline.store.replays.lock(experiment):
+            pass
+        materialiser.materialise(["replay"], f"{first}|{experiment}", f"{last}|{experiment}")
+    except FinEvolveError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,242 @@
+"""The command `run`: materialise what is due, through Dagster, with progress; it resumes where it stopped."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.progress import Progress, TaskID
+
+from assets.planning import (
+    EVALUATION_LAYERS,
+    INPUT_LAYERS,
+    Layer,
+    Materialiser,
+    RunFailed,
+    Wanted,
+    freshness,
+    require_landed,
+    want,
+)
+from finevolve_pipeline.cli.dagster_home import open_instance
+from finevolve_pipeline.cli.inspect import print_ic
+from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, progress_bar
+from finevolve_pipeline.definitions import build_defs
+from finevolve_pipeline.errors import ExperimentLockedError, SettingsError
+from finevolve_pipeline.graph import SINGLE
+from finevolve_pipeline.replay.journal import ReplayStore
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass
+class ProgressObserver:
+    """Moves the bars of a progress display as partitions are done."""
+
+    progress: Progress
+    tasks: dict[str, TaskID]
+
+    def done(self, table: str, partition: str, reused: bool) -> None:
+        """One partition of a table is durable."""
+        task = self.tasks.get(table)
+        if task is not None:
+            self.progress.advance(task)
+
+
+@click.command("run")
+@click.option("--from", "first", type=Day(), help="First session (default: the window's first).")
+@click.option("--to", "last", type=Day(), help="Last session (default: the window's last).")
+@click.option("--mechanism", "mechanisms", multiple=True, help="Only these mechanisms (repeatable).")
+@click.option("--backbone", "backbones", multiple=True, help="Only these backbones (repeatable).")
+@click.option(
+    "--jobs", type=click.IntRange(1, 64), default=None, help="Experiments replayed at once (default: cores)."
+)
+@json_option
+def run_command(
+    first: dt.date | None,
+    last: dt.date | None,
+    mechanisms: tuple[str, ...],
+    backbones: tuple[str, ...],
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Materialise what is missing or stale, through Dagster: inputs, replay, information coefficients, report.
+
+    An experiment is a chain: its days are replayed in order from the window's first session on, whatever --from
+    says about its inputs; stored days are kept. Stop it any time; the same command goes on where it stopped.
+    """
+    pipeline = Pipeline.in_force()
+    chosen = choose_experiments(pipeline, mechanisms, backbones)
+    wanted = want(pipeline.graph, pipeline.store, first, last, chosen)
+    require_landed(pipeline.graph, pipeline.store, wanted)
+    build_everything(pipeline, wanted, jobs or min(os.cpu_count() or 1, len(chosen)))
+    if as_json:
+        emit_json(summary(pipeline, wanted))
+    else:
+        print_ic(pipeline)
+        messages.print(f"report: {pipeline.home / 'report' / 'index.html'}")
+
+
+def choose_experiments(
+    pipeline: Pipeline, mechanisms: Sequence[str], backbones: Sequence[str]
+) -> tuple[str, ...]:
+    """Keys of the configured experiments with the given mechanisms and backbones (none given: all)."""
+    settings = pipeline.settings
+    for name, given, known in (
+        ("mechanism", mechanisms, settings.experiments.mechanisms),
+        ("backbone", backbones, settings.experiments.backbones),
+    ):
+        for value in given:
+            if value not in known:
+                raise SettingsError(
+                    f"{name} {value!r}: not among {', '.join(known)}; add it under [experiments] in finevolve.toml"
+                )
+    return tuple(
+        e.key
+        for e in settings.all_experiments
+        if (not mechanisms or e.mechanism in mechanisms) and (not backbones or e.backbone in backbones)
+    )
+
+
+def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
+    """Inputs, then the replay, then evaluation and report; only what is due."""
+    instance = open_instance(pipeline.home)
+    with progress_bar() as progress:
+        observer = ProgressObserver(progress, {})
+        materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home, observer), instance)
+        for layer in INPUT_LAYERS:
+            _bring_up(pipeline, wanted, layer, materialiser, observer)
+        _replay_all(pipeline, wanted, jobs, progress)
+        for layer in EVALUATION_LAYERS:
+            _bring_up(pipeline, wanted, layer, materialiser, observer)
+        task = progress.add_task("report", total=1)
+        materialiser.materialise(["report"])
+        progress.advance(task)
+
+
+def _bring_up(
+    pipeline: Pipeline, wanted: Wanted, layer: Layer, materialiser: Materialiser, observer: ProgressObserver
+) -> None:
+    due: dict[str, tuple[str, ...]] = {}
+    for name in layer.tables:
+        due[name] = freshness(pipeline.graph, pipeline.store, wanted, name).due
+    keys = sorted(set().union(*due.values()))
+    if not keys:
+        return
+    ranges = list(layer.split(keys))
+    order = {key: position for position, key in enumerate(wanted.partitions[layer.tables[0]])}
+    for name in layer.tables:
+        covered = sum(
+            sum(1 for key in wanted.partitions[name] if first <= key <= last and _same_source(key, first))
+            for first, last in ranges
+        )
+        observer.tasks[name] = observer.progress.add_task(name, total=covered)
+    for first, last in sorted(ranges, key=lambda pair: order.get(pair[0], 0)):
+        if first == SINGLE:
+            materialiser.materialise(layer.tables)
+        else:
+            materialiser.materialise(layer.tables, first, last)
+
+
+def _same_source(key: str, first: str) -> bool:
+    return key.partition("|")[2] == first.partition("|")[2]
+
+
+@dataclass
+class _Child:
+    """A process that replays one experiment, and where it writes what it has to say."""
+
+    experiment: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    task: TaskID
+
+
+def _replay_all(pipeline: Pipeline, wanted: Wanted, jobs: int, progress: Progress) -> None:
+    """Every experiment up to the last wanted session, `jobs` of them at once, each in a process of its own."""
+    sessions = [s for s in pipeline.graph.sessions if s <= wanted.sessions[-1]]
+    store = pipeline.store.replays
+    waiting = list(wanted.experiments)
+    running: list[_Child] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(_start_child(pipeline, waiting.pop(0), sessions, progress))
+            time.sleep(_POLL_SECONDS)
+            for child in list(running):
+                progress.update(child.task, completed=_stored(store, child.experiment, sessions[-1]))
+                code = child.process.poll()
+                if code is not None:
+                    running.remove(child)
+                    _require_success(child, code)
+    finally:
+        for child in running:
+            child.process.terminate()
+        for child in running:
+            child.process.wait()
+
+
+def _start_child(
+    pipeline: Pipeline, experiment: str, sessions: Sequence[dt.date], progress: Progress
+) -> _Child:
+    log = pipeline.home / "logs" / f"replay-{experiment}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as sink:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "finevolve_pipeline.cli.replay_child",
+                experiment,
+                sessions[0].isoformat(),
+                sessions[-1].isoformat(),
+                str(os.getpid()),
+            ],
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "FINEVOLVE_HOME": str(pipeline.home)},
+        )
+    done = _stored(pipeline.store.replays, experiment, sessions[-1])
+    return _Child(
+        experiment,
+        process,
+        log,
+        progress.add_task(f"replay {experiment}", total=len(sessions), completed=done),
+    )
+
+
+def _stored(store: ReplayStore, experiment: str, last: dt.date) -> int:
+    return sum(session <= last for session in store.sessions(experiment))
+
+
+def _require_success(child: _Child, code: int) -> None:
+    if code == 0:
+        return
+    lines = child.log.read_text("utf-8", "replace").strip().splitlines()
+    said = next(
+        (line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None
+    )
+    if code == ExperimentLockedError.exit_code and said:
+        raise ExperimentLockedError(said)
+    raise RunFailed(said or f"replay of {child.experiment} ended with code {code}; see {child.log}")
+
+
+def summary(pipeline: Pipeline, wanted: Wanted) -> dict[str, object]:
+    """What a program wants to know of a finished run."""
+    return {
+        "sessions": len(wanted.sessions),
+        "first_session": wanted.sessions[0],
+        "last_session": wanted.sessions[-1],
+        "experiments": {key: pipeline.store.replays.head_digest(key) for key in wanted.experiments},
+        "ic_matrix": pipeline.store.digest("ic_matrix", SINGLE),
+        "report": str(pipeline.home / "report" / "index.html"),
+        "settings_digest": pipeline.settings.digest,
+    }

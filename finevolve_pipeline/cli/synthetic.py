@@ -1,0 +1,131 @@
+"""Commands on the synthetic world: synth writes it as files, demo runs the whole graph on it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+
+import click
+
+from assets.planning import require_landed, want
+from finevolve_pipeline.cli.imports import import_group
+from finevolve_pipeline.cli.inspect import print_ic
+from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages
+from finevolve_pipeline.cli.run import build_everything, summary
+from finevolve_pipeline.errors import SettingsError
+from finevolve_pipeline.files import write_atomically
+from finevolve_pipeline.synth.files import BENCHMARK_UNITS, INDUSTRY_UNITS, WorldFiles, write_world
+from finevolve_pipeline.synth.world import SynthSettings, generate
+
+_DEFAULT = SynthSettings()
+
+_SETTINGS = """\
+# Settings of a synthetic world: its window, the bars it has, its sources.
+[benchmark]
+first_session = {first}
+last_session = {last}
+
+[market]
+first_session = {first_bar}
+last_session = {last_bar}
+"""
+
+
+@click.command("synth")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--seed", type=click.IntRange(0), default=_DEFAULT.seed, show_default=True)
+@click.option("--from", "first", type=Day(), default=_DEFAULT.first_session.isoformat(), show_default=True)
+@click.option("--to", "last", type=Day(), default=_DEFAULT.last_session.isoformat(), show_default=True)
+@click.option(
+    "--articles-per-day", type=click.IntRange(1), default=_DEFAULT.articles_per_day, show_default=True
+)
+@click.option("--signal", type=float, default=_DEFAULT.signal, show_default=True, help="0 plants nothing.")
+@json_option
+def synth_command(
+    folder: Path,
+    seed: int,
+    first: dt.date,
+    last: dt.date,
+    articles_per_day: int,
+    signal: float,
+    as_json: bool,
+) -> None:
+    """Write a synthetic world to FOLDER: news, closes, settings, and the truth about both.
+
+    The files go through `finevolve import` like real ones; the commands to do so are printed.
+    """
+    settings = SynthSettings(
+        seed=seed, first_session=first, last_session=last, articles_per_day=articles_per_day, signal=signal
+    )
+    files = write_synthetic(settings, folder)
+    commands = [" ".join(["finevolve", "import", *arguments]) for arguments in import_arguments(files)]
+    if as_json:
+        emit_json({"folder": str(folder), "settings": str(folder / "finevolve.toml"), "import": commands})
+    else:
+        messages.print(f"synthetic world of {len(settings.sessions)} sessions in {folder}; to use it:")
+        for command in commands:
+            click.echo(command.replace("finevolve ", f"finevolve --config {folder / 'finevolve.toml'} ", 1))
+
+
+def write_synthetic(settings: SynthSettings, folder: Path) -> WorldFiles:
+    """The world's files and the settings file that fits them."""
+    files = write_world(generate(settings), folder)
+    bars = settings.bar_sessions
+    text = _SETTINGS.format(
+        first=settings.sessions[0], last=settings.sessions[-1], first_bar=bars[0], last_bar=bars[-1]
+    )
+    write_atomically(folder / "finevolve.toml", text.encode())
+    return files
+
+
+def import_arguments(files: WorldFiles) -> list[list[str]]:
+    """Arguments of the import commands that bring a written world in."""
+    market = ["market", "--industries", str(files.industries), "--benchmark", str(files.benchmark)]
+    for side, units in (("industry", INDUSTRY_UNITS), ("benchmark", BENCHMARK_UNITS)):
+        market += [f"--{side}-volume-unit", units.volume, f"--{side}-amount-unit", units.amount]
+    return [["news", str(files.news)], market]
+
+
+@click.command("demo")
+@click.option("--seed", type=click.IntRange(0), default=_DEFAULT.seed, show_default=True)
+@json_option
+def demo_command(seed: int, as_json: bool) -> None:
+    """The whole graph on a synthetic world: about 60 sessions, 31 industries, nine sources, three mechanisms.
+
+    State lies in FINEVOLVE_HOME, or in .finevolve/demo if that is not set. A second call reuses what is there.
+    """
+    home = Path(os.environ.get("FINEVOLVE_HOME") or Path(".finevolve") / "demo").absolute()
+    world = home / "world"
+    _refuse_another_world(world, seed)
+    settings = SynthSettings(seed=seed)
+    messages.print(
+        f"[1/3] synthetic world: {len(settings.sessions)} sessions, {settings.sessions[0]} to {settings.sessions[-1]}, seed {seed}"
+    )
+    files = write_synthetic(settings, world)
+    os.environ["FINEVOLVE_HOME"] = str(home)
+    os.environ["FINEVOLVE_CONFIG"] = str(world / "finevolve.toml")
+    messages.print("[2/3] import")
+    for arguments in import_arguments(files):
+        import_group.main([*arguments, *(["--json"] if as_json else [])], standalone_mode=False)
+    messages.print("[3/3] materialise the graph through Dagster")
+    pipeline = Pipeline.in_force()
+    wanted = want(pipeline.graph, pipeline.store)
+    require_landed(pipeline.graph, pipeline.store, wanted)
+    build_everything(pipeline, wanted, jobs=min(os.cpu_count() or 1, len(wanted.experiments)))
+    if as_json:
+        emit_json(summary(pipeline, wanted))
+        return
+    print_ic(pipeline)
+    messages.print(f"report: {home / 'report' / 'index.html'}")
+    messages.print(f"more:   finevolve --home {home} --config {world / 'finevolve.toml'} status")
+
+
+def _refuse_another_world(world: Path, seed: int) -> None:
+    marker = world / "seed"
+    if marker.exists() and marker.read_text("utf-8").strip() != str(seed):
+        raise SettingsError(
+            f"seed {seed}: {world.parent} holds the demo of seed {marker.read_text('utf-8').strip()}; "
+            "set FINEVOLVE_HOME to another folder"
+        )
+    write_atomically(marker, f"{seed}\n".encode())

@@ -1,0 +1,67 @@
+"""The Dagster code location: `build_defs` assembles fresh definitions, `defs` is the one that Dagster loads."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import dagster as dg
+
+from assets.automation import automation
+from assets.checks import checks
+from assets.evaluation import evaluation_assets
+from assets.market import market_assets
+from assets.news import news_assets
+from assets.replay import replay_asset
+from finevolve_pipeline.graph import Graph
+from finevolve_pipeline.partitions import Partitions
+from finevolve_pipeline.settings import Settings, finevolve_home, load_settings
+from resources.backbones import build_backbone
+from resources.landing import registered_sources
+from resources.observer import Observer, Silent
+from resources.table_store import TableStore
+
+
+def build_graph(settings: Settings, home: Path) -> Graph:
+    """The dataset's graph: sources are those of the settings and those that imports into `home` named."""
+    extra = (source for source in registered_sources(home) if source not in settings.news.sources)
+    return Graph(
+        settings, (*settings.news.sources, *extra), build_backbone(settings.tagging.backbone, settings)
+    )
+
+
+def build_defs(
+    settings: Settings | None = None, home: Path | None = None, observer: Observer | None = None
+) -> dg.Definitions:
+    """Fresh definitions under the given settings (default: those in force) and home folder.
+
+    `observer` hears of every finished partition; by default nobody does.
+    """
+    # Partition mappings over two dimensions are "beta" in Dagster: measured, pinned, and not the user's concern.
+    warnings.simplefilter("ignore", dg.BetaWarning)
+    warnings.simplefilter("ignore", dg.PreviewWarning)
+    settings = settings or load_settings()
+    home = home or finevolve_home()
+    graph = build_graph(settings, home)
+    partitions = Partitions.of(graph)
+    store = TableStore(home)
+    jobs, schedules = automation(graph, partitions)
+    return dg.Definitions(
+        assets=[
+            *news_assets(graph, partitions),
+            *market_assets(graph, partitions),
+            replay_asset(graph, partitions),
+            *evaluation_assets(graph, partitions),
+        ],
+        asset_checks=checks(graph, partitions),
+        jobs=jobs,
+        schedules=schedules,
+        resources={"store": store, "observer": observer or Silent()},
+        executor=dg.in_process_executor,
+    )
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """What Dagster loads: definitions under the settings in force."""
+    return build_defs()

@@ -1,0 +1,108 @@
+"""A folder written as one: a reader finds the old folder or the new one, whenever the process dies.
+
+What lives here: building in a temporary sibling and the swap. What must not: what stands in the folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from finevolve_pipeline.errors import FinEvolveError
+from finevolve_pipeline.files import PARTIAL
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
+_PREVIOUS = ".previous-"
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Write the files of `target` into the yielded empty folder; on leaving, it replaces `target`.
+
+    If the block raises, `target` stays as it was. What a killed writer left is removed by the next one.
+
+    Raises:
+        FinEvolveError: `target` exists and is no folder.
+    """
+    target = target.absolute()
+    if target.exists() and not target.is_dir():
+        raise FinEvolveError(f"{target}: is a file, not a folder; name another place or remove it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _clean_up(target)
+    temporary = target.with_name(f"{PARTIAL}{os.getpid()}-{uuid.uuid4().hex[:8]}-{target.name}")
+    temporary.mkdir()
+    try:
+        yield temporary
+        _flush(temporary)
+        _replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _clean_up(target: Path) -> None:
+    previous = target.with_name(f"{_PREVIOUS}{target.name}")
+    if previous.exists():
+        # Killed between the two renames of `_swap_by_renames`: without a target the previous one comes back.
+        if target.exists():
+            shutil.rmtree(previous)
+        else:
+            previous.rename(target)
+    for leftover in target.parent.glob(f"{PARTIAL}*-{target.name}"):
+        pid, _, rest = leftover.name.removeprefix(PARTIAL).partition("-")
+        if rest[8:] == f"-{target.name}" and pid.isdigit() and not _is_alive(int(pid)):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _flush(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _replace(new: Path, target: Path) -> None:
+    if not target.exists():
+        new.rename(target)
+    elif not _exchange(new, target):
+        _swap_by_renames(new, target)
+
+
+def _exchange(new: Path, target: Path) -> bool:
+    """Swap two folders in one step where the system can (Linux `renameat2`); False where it cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
+    if rename is None:
+        return False
+    names = os.fsencode(new), os.fsencode(target)
+    if rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _UNSUPPORTED:
+        return False
+    raise OSError(code, os.strerror(code), str(target))
+
+
+def _swap_by_renames(new: Path, target: Path) -> None:
+    previous = target.with_name(f"{_PREVIOUS}{target.name}")
+    target.rename(previous)
+    new.rename(target)
+    shutil.rmtree(previous)

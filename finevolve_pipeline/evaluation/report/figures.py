@@ -1,0 +1,254 @@
+"""Figures as inline SVG whose colours follow the page: every colour is a CSS variable, text is text.
+
+Bytes depend on the data and on matplotlib's version only. What must not live here: computing what is drawn.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+_INK, _MUTED, _GRID, _BAND = "#010101", "#020202", "#030303", "#040404"
+_SERIES = tuple(f"#0505{number:02x}" for number in range(8))
+_VARIABLES = {
+    _INK: "var(--ink)",
+    _MUTED: "var(--muted)",
+    _GRID: "var(--line)",
+    _BAND: "var(--band)",
+    **{colour: f"var(--s{number})" for number, colour in enumerate(_SERIES)},
+}
+_DASHES = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)))
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "finevolve",
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10,
+    "text.parse_math": False,
+    "text.color": _INK,
+    "axes.edgecolor": _MUTED,
+    "axes.labelcolor": _INK,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "hatch.color": _MUTED,
+}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What stands behind lines over time: the first exploitation session, planted regimes if known."""
+
+    exploitation: str | None
+    regimes: Mapping[str, str]
+
+
+@contextmanager
+def _drawing(width: float, height: float) -> Iterator[Figure]:
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        figure.patch.set_visible(False)
+        yield figure
+
+
+def _svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as `<svg>`: no prolog, no metadata, ids unique on the page, colours from the page."""
+    for axes in figure.axes:
+        axes.patch.set_visible(False)
+    sink = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(sink, format="svg", metadata=nothing)
+    text = sink.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*|<!--.*?-->\s*", "", text, flags=re.S)
+    text = re.sub(r'(?<=\bid=")', f"{name}-", text)
+    text = re.sub(r'(?<=href="#)|(?<=url\(#)', f"{name}-", text)
+    text = re.sub(r" ?font-family: [^;\"]*;?", "", text)
+    text = text.replace("xlink:href", "href")
+    text = re.sub("#0[1-5]0[1-5][0-9a-f]{2}", lambda found: _VARIABLES.get(found[0], found[0]), text)
+    box = re.search(r'viewBox="[^"]*"', text)
+    assert box is not None
+    label = html.escape(description, quote=True)
+    opening = f'<svg role="img" aria-label="{label}" {box[0]}>'
+    return re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1).strip() + "\n"
+
+
+def _colour(position: int) -> str:
+    return _SERIES[position % len(_SERIES)]
+
+
+def _legend(figure: Figure, axes: Axes, columns: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside upper left", ncols=columns)
+
+
+def _date_ticks(axes: Axes, days: Sequence[str]) -> None:
+    step = max(1, len(days) // 7)
+    positions = range(0, len(days), step)
+    axes.set_xticks(list(positions), [days[position] for position in positions])
+    axes.set_xlim(-0.5, max(len(days) - 0.5, 0.5))
+
+
+def _draw_marks(axes: Axes, sessions: Sequence[str], marks: Marks, label: bool) -> None:
+    names = list(dict.fromkeys(marks.regimes.values()))
+    start = 0
+    for position in range(1, len(sessions) + 1):
+        regime = marks.regimes.get(sessions[start])
+        if position < len(sessions) and marks.regimes.get(sessions[position]) == regime:
+            continue
+        if regime is not None:
+            if names.index(regime) % 2:
+                axes.axvspan(start - 0.5, position - 0.5, color=_BAND, linewidth=0, zorder=0)
+            if label:
+                middle = (start + position - 1) / 2
+                axes.annotate(
+                    f"regime {regime}",
+                    (middle, 1),
+                    xycoords=("data", "axes fraction"),
+                    xytext=(0, -3),
+                    textcoords="offset points",
+                    ha="center",
+                    va="top",
+                    fontsize=8,
+                    color=_MUTED,
+                )
+        start = position
+    if marks.exploitation in sessions:
+        axes.axvline(
+            sessions.index(marks.exploitation) - 0.5, color=_MUTED, linewidth=0.9, linestyle=(0, (1, 2))
+        )
+
+
+def coefficient_bars(name: str, description: str, values: pd.DataFrame) -> str:
+    """Bars per horizon and mechanism, one panel per metric.
+
+    Args:
+        name: prefix of ids, unique on the page.
+        description: text for people who do not see the figure.
+        values: metric, horizon, label, value; panels and bars in order of appearance.
+    """
+    metrics, labels = list(dict.fromkeys(values["metric"])), list(dict.fromkeys(values["label"]))
+    horizons = sorted(set(values["horizon"]))
+    width = 0.8 / max(1, len(labels))
+    with _drawing(9, 3.4) as figure:
+        panels = figure.subplots(1, max(1, len(metrics)), sharey=True, squeeze=False)[0]
+        for axes, metric in zip(panels, metrics, strict=False):
+            part = values[values["metric"] == metric]
+            for position, label in enumerate(labels):
+                heights = part[part["label"] == label].set_index("horizon")["value"].reindex(horizons)
+                places = np.arange(len(horizons)) + (position - (len(labels) - 1) / 2) * width
+                axes.bar(places, heights.to_numpy(), width * 0.92, color=_colour(position), label=label)
+            axes.axhline(0, color=_MUTED, linewidth=0.9)
+            axes.set_xticks(range(len(horizons)), [f"{horizon} sessions" for horizon in horizons])
+            axes.grid(axis="x", visible=False)
+            axes.set_title(metric)
+        _legend(figure, panels[0], min(6, len(labels)))
+        return _svg(figure, name, description)
+
+
+def session_lines(
+    name: str,
+    description: str,
+    series: pd.DataFrame,
+    sessions: Sequence[str],
+    panels: Sequence[str],
+    labels: Sequence[str],
+    marks: Marks,
+) -> str:
+    """Lines over sessions, one panel below the other, one line per run.
+
+    Args:
+        name: prefix of ids, unique on the page.
+        description: text for people who do not see the figure.
+        series: panel, label, session, value; NaN makes a gap.
+        sessions: the x axis.
+        panels: titles, top to bottom; they occur in `series["panel"]`.
+        labels: names of lines; a name's place is its colour, one without values is left out.
+        marks: what stands behind the lines.
+    """
+    drawn = set(series["label"])
+    with _drawing(9, 0.8 + 1.7 * max(1, len(panels))) as figure:
+        stack = figure.subplots(max(1, len(panels)), 1, sharex=True, squeeze=False)[:, 0]
+        for row, (axes, panel) in enumerate(zip(stack, panels, strict=False)):
+            _draw_marks(axes, sessions, marks, label=row == 0)
+            part = series[series["panel"] == panel]
+            for position, label in enumerate(labels):
+                if label not in drawn:
+                    continue
+                line = part[part["label"] == label].set_index("session")["value"].reindex(list(sessions))
+                axes.plot(
+                    range(len(sessions)),
+                    line.to_numpy(dtype=float),
+                    color=_colour(position),
+                    linestyle=_DASHES[position % len(_DASHES)],
+                    label=label,
+                )
+            axes.axhline(0, color=_MUTED, linewidth=0.9)
+            axes.set_title(panel)
+            _date_ticks(axes, sessions)
+        _legend(figure, stack[0], min(6, max(1, len(labels))))
+        return _svg(figure, name, description)
+
+
+def daily_areas(
+    name: str, description: str, days: Sequence[str], layers: Mapping[str, Sequence[float]]
+) -> str:
+    """Counts per day as overlaid areas, the largest first.
+
+    Args:
+        name: prefix of ids, unique on the page.
+        description: text for people who do not see the figure.
+        days: ISO days, ascending.
+        layers: label to one count per day.
+    """
+    with _drawing(9, 2.6) as figure:
+        axes = figure.subplots()
+        for position, (label, counts) in enumerate(layers.items()):
+            axes.fill_between(
+                range(len(days)), list(counts), step="mid", color=_colour(position), linewidth=0, label=label
+            )
+        axes.set_ylim(bottom=0)
+        _date_ticks(axes, days)
+        _legend(figure, axes, len(layers))
+        return _svg(figure, name, description)
+
+
+def histogram(
+    name: str, description: str, places: Sequence[int], layers: Mapping[str, Sequence[float]]
+) -> str:
+    """Counts per whole number as overlaid bars, the largest first (arguments as in `daily_areas`)."""
+    with _drawing(9, 2.4) as figure:
+        axes = figure.subplots()
+        for position, (label, counts) in enumerate(layers.items()):
+            axes.bar(list(places), list(counts), 0.8, color=_colour(position), label=label)
+        axes.set_xticks(list(places))
+        axes.grid(axis="x", visible=False)
+        axes.set_ylim(bottom=0)
+        _legend(figure, axes, len(layers))
+        return _svg(figure, name, description)

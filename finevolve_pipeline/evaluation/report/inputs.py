@@ -1,0 +1,68 @@
+"""What a report is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from finevolve_pipeline.settings import Experiment, Settings
+
+
+@dataclass(frozen=True)
+class PlantedTruth:
+    """What a synthetic world planted: the regime of each ISO session, the first session of each later one."""
+
+    regimes: Mapping[str, str]
+    turns: tuple[str, ...]
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> PlantedTruth:
+        """From the synthetic world's `truth.json`: keys `sessions` (session, regime) and `turns`."""
+        regimes = {str(row["session"]): str(row["regime"]) for row in document["sessions"]}
+        return cls(regimes, tuple(str(turn) for turn in document["turns"]))
+
+
+@dataclass(frozen=True)
+class ReportInputs:
+    """All that a report shows. Tables keep their contracts' columns; extra columns are ignored.
+
+    Attributes:
+        settings: the effective settings.
+        ic_matrix: `InformationCoefficients` of all runs.
+        comparison: `Comparison`.
+        predictions: of all runs: session, experiment, code, horizon, score, invalid_reason, articles,
+            articles_cut.
+        retrievals: `Retrievals` of all runs, may be empty.
+        alpha: `Outcomes` by prediction day.
+        news_counts: day, source, importance, articles, selected (see `diagnostics.count_news`).
+        news_sessions: session, articles (observable in the session's news window).
+        news_sample: a few `BenchmarkNews` or `NewsWindow` rows to look at, may be empty; 12 are shown.
+        manifests: what made the dataset and the runs, by heading: versions, digests. Plain JSON values.
+        truth: what was planted, for a synthetic world.
+    """
+
+    settings: Settings
+    ic_matrix: pd.DataFrame
+    comparison: pd.DataFrame
+    predictions: pd.DataFrame
+    retrievals: pd.DataFrame
+    alpha: pd.DataFrame
+    news_counts: pd.DataFrame
+    news_sessions: pd.DataFrame
+    news_sample: pd.DataFrame
+    manifests: Mapping[str, Mapping[str, object]]
+    truth: PlantedTruth | None = None
+
+    @property
+    def sessions(self) -> tuple[str, ...]:
+        """The prediction window as ISO sessions."""
+        return tuple(session.isoformat() for session in self.settings.benchmark.sessions)
+
+    @property
+    def runs(self) -> dict[Experiment, pd.DataFrame]:
+        """Predictions by experiment, in the order of the settings; experiments without any are left out."""
+        parts = {str(key): part for key, part in self.predictions.groupby("experiment", sort=False)}
+        return {e: parts[e.key] for e in self.settings.all_experiments if e.key in parts}

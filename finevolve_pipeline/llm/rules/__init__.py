@@ -1,0 +1,6 @@
+"""The offline backbone `rules`: a lexicon of our own, no model, no network, no cost, no randomness.
+
+Here live the word lists (`*.toml`), the tagger and the predictor that read them, and the backbone that
+answers typed requests with them. What must not live here: prompts, parsing of answers, anything that depends
+on the run.
+"""

@@ -1,0 +1,377 @@
+"""One day of the replay, in the protocol's order: mature, observe, retrieve and predict, freeze, append.
+
+Every sector sees the stores as they stood when the day's outcomes had matured and nothing of today's other
+predictions, so the order of the sectors and how many run at once change nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from finevolve_pipeline import calendar
+from finevolve_pipeline.embedding import Vectors
+from finevolve_pipeline.errors import AnswerError, LookAheadError
+from finevolve_pipeline.llm.answers import PredictionAnswer, parse_prediction
+from finevolve_pipeline.llm.render import messages, prompt_digest
+from finevolve_pipeline.llm.requests import Backbone, PredictRequest, Usage
+from finevolve_pipeline.mechanisms.base import (
+    Event,
+    MaturedPrediction,
+    Mechanism,
+    Recalled,
+    Situation,
+    Trajectory,
+    UpdateFailed,
+)
+from finevolve_pipeline.news.block import NewsBlock
+from finevolve_pipeline.replay.clock import Gateway, is_known
+from finevolve_pipeline.replay.history import History
+from finevolve_pipeline.replay.journal import Columns, Counts, DayContent, Spent
+from finevolve_pipeline.replay.maturity import matured
+from finevolve_pipeline.settings import PromptSettings
+from finevolve_pipeline.universe import CODES, INDUSTRIES, Industry
+
+ATTEMPTS = 2
+"""How often a model is asked for one prediction before all its horizons are invalid."""
+
+_NO_KEY: Vectors = np.zeros(0, dtype=np.float32)
+_REPLAY = "the replay"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a day is worked through. Results do not depend on it.
+
+    Attributes:
+        workers: sectors that may wait for a model at the same time.
+        order: the order in which sectors are started.
+    """
+
+    workers: int = 8
+    order: tuple[Industry, ...] = INDUSTRIES
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What stays the same from day to day of one experiment."""
+
+    experiment: str
+    horizons: tuple[int, ...]
+    prompts: PromptSettings
+    out_of_range: Literal["invalid", "clip"]
+    gateway: Gateway
+    history: History
+    mechanism: Mechanism
+    backbone: Backbone
+    execution: Execution
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One sector's answer and all that belongs to it."""
+
+    industry: Industry
+    news: NewsBlock
+    recalled: tuple[Recalled, ...]
+    prompt_digest: str
+    answer: PredictionAnswer
+    repaired: bool
+    usage: Usage
+
+    def frozen(self, session: dt.date) -> Trajectory:
+        """The prediction as the chain's history keeps it."""
+        confidence = self.answer.confidence
+        return Trajectory(
+            session=session,
+            code=self.industry.code,
+            scores={h: score for h, score in self.answer.scores.items() if h not in self.answer.invalid},
+            invalid=self.answer.invalid,
+            confidence=math.nan if confidence is None else confidence,
+            key_factor=self.answer.key_factor,
+            logic_chain=self.answer.logic_chain,
+            references=tuple(one.shown.memory_id for one in self.recalled),
+        )
+
+
+async def replay_day(session: dt.date, chain: Chain) -> DayContent:
+    """Replay one session and bring the chain's state to its end.
+
+    Args:
+        session: the session after the last one replayed.
+        chain: the experiment.
+
+    Returns:
+        What the day leaves, ready to be committed.
+
+    Raises:
+        LookAheadError: something reached beyond the close of `session`.
+        MissingPartitionError: an input of the day does not exist.
+    """
+    chain.gateway.advance(session)
+    due = matured(chain.gateway.outcomes(session, _REPLAY), chain.history)
+    all_due = [one for code in CODES for one in due.get(code, ())]
+    chain.history.settle(all_due)
+    learnt = await _mature(session, due, chain)
+    situations = _observe(session, chain)
+    predicted = await _each_sector(
+        chain.execution, lambda industry: _predict(situations[industry.code], chain)
+    )
+    frozen = [one.frozen(session) for one in predicted]
+    chain.history.record(frozen)
+    kept = await _append(session, frozen, chain)
+    events = [*learnt, *kept]
+    usage = sum((one.usage for one in predicted), Usage())
+    return DayContent(
+        session=session,
+        predictions=_prediction_rows(session, predicted, chain),
+        retrievals=_retrieval_rows(session, predicted, chain),
+        events=[event.to_json() for event in events],
+        counts=_counts(all_due, predicted, events),
+        usage=Spent(
+            calls=usage.calls,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+        ),
+    )
+
+
+def apply_events(session: dt.date, events: Sequence[Event], mechanism: Mechanism) -> None:
+    """Change a mechanism's state by journal events, in their order; failed updates change nothing."""
+    for event in events:
+        if not isinstance(event, UpdateFailed):
+            mechanism.apply(session, event)
+
+
+async def _each_sector(execution: Execution, work: Callable[[Industry], Awaitable[_T]]) -> list[_T]:
+    """The work of every sector, at most `workers` at once; results in the universe's order."""
+    free = asyncio.Semaphore(execution.workers)
+
+    async def one(industry: Industry) -> _T:
+        async with free:
+            return await work(industry)
+
+    tasks = {industry.code: asyncio.ensure_future(one(industry)) for industry in execution.order}
+    try:
+        await asyncio.gather(*tasks.values())
+    finally:
+        for task in tasks.values():  # after a failure the others must not go on asking a model
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+    return [tasks[code].result() for code in CODES]
+
+
+async def _mature(
+    session: dt.date, due: dict[str, tuple[MaturedPrediction, ...]], chain: Chain
+) -> list[Event]:
+    async def learn(industry: Industry) -> Sequence[Event]:
+        own = due.get(industry.code)
+        if own is None:
+            return ()
+        return await chain.mechanism.mature(session, industry.code, own, chain.backbone)
+
+    events = [event for own in await _each_sector(chain.execution, learn) for event in own]
+    apply_events(session, events, chain.mechanism)
+    return events
+
+
+def _observe(session: dt.date, chain: Chain) -> dict[str, Situation]:
+    news = chain.gateway.news(session, _REPLAY)
+    keys = chain.history.keys(session) if chain.mechanism.compares_news else None
+    return {
+        industry.code: Situation(
+            session=session,
+            industry=industry,
+            news=news[industry.code],
+            market=chain.gateway.market(session, industry.code, _REPLAY),
+            key=_NO_KEY if keys is None else keys[row],
+        )
+        for row, industry in enumerate(INDUSTRIES)
+    }
+
+
+async def _predict(situation: Situation, chain: Chain) -> Predicted:
+    recalled = chain.mechanism.retrieve(situation)
+    for one in recalled:
+        if one.shown.made_on >= situation.session:
+            raise LookAheadError(
+                f"{chain.experiment} recalled memory {one.shown.memory_id} for {situation.industry.code} on "
+                f"{situation.session}, before it can be known"
+            )
+    request = PredictRequest(
+        session=situation.session,
+        industry=situation.industry,
+        horizons=chain.horizons,
+        news=situation.news,
+        market=situation.market,
+        memories=tuple(one.shown for one in recalled),
+    )
+    prompt = messages(request, chain.prompts.language, chain.prompts.experience_tokens)
+    usage = Usage()
+    problem = ""
+    answer: PredictionAnswer | None = None
+    for _attempt in range(ATTEMPTS):
+        reply = await chain.backbone.answer(request)
+        usage += reply.usage
+        try:
+            answer = _storable(parse_prediction(reply.text, chain.horizons, chain.out_of_range))
+            break
+        except AnswerError as unreadable:
+            problem = _encodable(str(unreadable))
+    return Predicted(
+        industry=situation.industry,
+        news=situation.news,
+        recalled=recalled,
+        prompt_digest=prompt_digest(prompt),
+        answer=answer or _unreadable(chain.horizons, problem),
+        repaired=bool(problem) and answer is not None,
+        usage=usage,
+    )
+
+
+def _unreadable(horizons: tuple[int, ...], problem: str) -> PredictionAnswer:
+    return PredictionAnswer(
+        scores=dict.fromkeys(horizons, math.nan),
+        invalid=dict.fromkeys(horizons, problem),
+        confidence=None,
+        key_factor="",
+        logic_chain="",
+    )
+
+
+def _storable(answer: PredictionAnswer) -> PredictionAnswer:
+    """The answer without lone surrogates, which JSON can hold and UTF-8 cannot: live and stored texts are one."""
+    return replace(
+        answer,
+        invalid={horizon: _encodable(why) for horizon, why in answer.invalid.items()},
+        key_factor=_encodable(answer.key_factor),
+        logic_chain=_encodable(answer.logic_chain),
+    )
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+async def _append(session: dt.date, frozen: Sequence[Trajectory], chain: Chain) -> list[Event]:
+    own = {trajectory.code: trajectory for trajectory in frozen}
+    kept = await _each_sector(
+        chain.execution, lambda industry: chain.mechanism.append(own[industry.code], chain.backbone)
+    )
+    events = [event for one in kept for event in one]
+    apply_events(session, events, chain.mechanism)
+    return events
+
+
+def _prediction_rows(session: dt.date, predicted: Sequence[Predicted], chain: Chain) -> Columns:
+    rows = [
+        (
+            one.industry.code,
+            horizon,
+            one.answer.scores[horizon],
+            one.answer.invalid.get(horizon, ""),
+            math.nan if one.answer.confidence is None else one.answer.confidence,
+            one.answer.key_factor,
+            one.answer.logic_chain,
+            one.prompt_digest,
+            len(one.news.items),
+            one.news.cut,
+        )
+        for one in predicted
+        for horizon in chain.horizons
+    ]
+    return _table(session, chain.experiment, rows, _PREDICTION_COLUMNS)
+
+
+def _retrieval_rows(session: dt.date, predicted: Sequence[Predicted], chain: Chain) -> Columns:
+    today = calendar.session_index(session)
+    rows = [
+        (
+            one.industry.code,
+            rank,
+            recalled.shown.memory_id,
+            recalled.shown.made_on.isoformat(),
+            _number(recalled.shown.similarity),
+            _utility(recalled.shown.q),
+            recalled.shown.visits or 0,
+            _number(recalled.shown.selection_score),
+            today - calendar.session_index(recalled.shown.made_on),
+            recalled.matured_share,
+            recalled.news_overlap,
+        )
+        for one in predicted
+        for rank, recalled in enumerate(one.recalled, start=1)
+    ]
+    return _table(session, chain.experiment, rows, _RETRIEVAL_COLUMNS)
+
+
+_PREDICTION_COLUMNS = (
+    "code",
+    "horizon",
+    "score",
+    "invalid_reason",
+    "confidence",
+    "key_factor",
+    "logic_chain",
+    "prompt_digest",
+    "articles",
+    "articles_cut",
+)
+_RETRIEVAL_COLUMNS = (
+    "code",
+    "rank",
+    "memory_id",
+    "made_on",
+    "similarity",
+    "q",
+    "visits",
+    "selection_score",
+    "age",
+    "matured_share",
+    "news_overlap",
+)
+
+
+def _table(
+    session: dt.date, experiment: str, rows: Sequence[tuple[object, ...]], columns: tuple[str, ...]
+) -> Columns:
+    values = zip(*rows, strict=True) if rows else [()] * len(columns)
+    return {
+        "session": [session.isoformat()] * len(rows),
+        "experiment": [experiment] * len(rows),
+        **dict(zip(columns, values, strict=True)),
+    }
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _utility(value: float | dict[int, float] | None) -> float:
+    """The Q of the log: the one, or the mean over the horizons."""
+    if isinstance(value, dict):
+        return math.fsum(value.values()) / len(value)
+    return _number(value)
+
+
+def _counts(
+    due: Sequence[MaturedPrediction], predicted: Sequence[Predicted], events: Sequence[Event]
+) -> Counts:
+    return Counts(
+        predictions=sum(len(one.answer.scores) for one in predicted),
+        invalid=sum(len(one.answer.invalid) for one in predicted),
+        retrievals=sum(len(one.recalled) for one in predicted),
+        matured=len(due),
+        undefined=sum(1 for one in due if one.score is None or not is_known(one.outcome)),
+        events=len(events),
+        update_failures=sum(1 for event in events if isinstance(event, UpdateFailed)),
+        articles_cut=sum(one.news.cut for one in predicted),
+        repaired=sum(1 for one in predicted if one.repaired),
+    )

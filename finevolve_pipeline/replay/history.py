@@ -1,0 +1,88 @@
+"""A chain's own past: what it predicted, what it saw, and which of it has matured.
+
+Predictions are recorded when they are frozen. Their news is not kept twice: it is the gateway's, read again from
+the news window after a resume, and so are the vectors by which news is compared.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from finevolve_pipeline.embedding import Embedder, Vectors
+from finevolve_pipeline.errors import LookAheadError
+from finevolve_pipeline.mechanisms.base import MaturedPrediction, Trajectory, memory_id, session_of
+from finevolve_pipeline.news.block import NewsBlock
+from finevolve_pipeline.replay.clock import Gateway, is_known
+from finevolve_pipeline.universe import CODES
+
+_ROW = {code: row for row, code in enumerate(CODES)}
+
+
+class History:
+    """The past of one chain.
+
+    Args:
+        gateway: where its news comes from.
+        embedder: how news is compared.
+        horizons: in sessions.
+        asker: who is named if it reaches beyond the clock.
+    """
+
+    def __init__(self, gateway: Gateway, embedder: Embedder, horizons: tuple[int, ...], asker: str) -> None:
+        self._gateway = gateway
+        self._embedder = embedder
+        self._horizons = horizons
+        self._asker = asker
+        self._trajectories: dict[str, Trajectory] = {}
+        self._matured: dict[str, int] = {}
+        self._keys: tuple[dt.date, Vectors] | None = None
+
+    def record(self, frozen: Sequence[Trajectory]) -> None:
+        """Add the frozen predictions of a session."""
+        self._trajectories.update((trajectory.memory_id, trajectory) for trajectory in frozen)
+
+    def settle(self, matured: Sequence[MaturedPrediction]) -> None:
+        """Note which horizons are known now; an undefined outcome never becomes known."""
+        for one in matured:
+            if is_known(one.outcome):
+                made = one.prediction.memory_id
+                self._matured[made] = self._matured.get(made, 0) + 1
+
+    def made(self, session: dt.date, code: str) -> Trajectory | None:
+        """The sector's prediction of a session, if this chain made one."""
+        return self._trajectories.get(memory_id(session, code))
+
+    def trajectory(self, memory: str) -> Trajectory:
+        """The prediction that left the memory of that id.
+
+        Raises:
+            LookAheadError: no such prediction has been frozen yet.
+        """
+        found = self._trajectories.get(memory)
+        if found is None:
+            raise LookAheadError(f"{self._asker} asked for memory {memory}, which has not been made")
+        return found
+
+    def news(self, memory: str) -> NewsBlock:
+        """The news block that this prediction saw. Raises `LookAheadError` beyond the clock."""
+        return self._gateway.block(session_of(memory), memory[11:], self._asker)
+
+    def key(self, memory: str) -> Vectors:
+        """The vector of that news block, shape (dimensions,)."""
+        vector: Vectors = self.keys(session_of(memory))[_ROW[memory[11:]]]
+        return vector
+
+    def keys(self, session: dt.date) -> Vectors:
+        """The vectors of all news blocks of a session, shape (industries, dimensions), in the universe's order.
+
+        They are made for all sectors in one batch, so that a live day and a resumed one embed the same texts together.
+        """
+        if self._keys is None or self._keys[0] != session:
+            day = self._gateway.news(session, self._asker)
+            self._keys = session, self._embedder.embed([day[code].text for code in CODES])
+        return self._keys[1]
+
+    def matured_share(self, memory: str) -> float:
+        """Share of its horizons whose outcome is known."""
+        return self._matured.get(memory, 0) / len(self._horizons)

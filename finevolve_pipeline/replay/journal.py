@@ -1,0 +1,433 @@
+"""The replay's store: one folder a session, committed by its manifest.
+
+    <root>/<experiment>/lock                    who is replaying it
+    <root>/<experiment>/identity.json           the settings and code that all its days rest on, readable
+    <root>/<experiment>/<session>/predictions.parquet, retrievals.parquet, experience.jsonl.gz, manifest.json
+
+The data files are written first, the manifest last: a folder without one is no day. Every manifest names its
+parent's digest, so the days form a chain that cannot be spliced. The same content gives the same bytes, and no
+file knows when it was written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import fcntl
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as pads
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from finevolve_pipeline.digests import canonical_json, digest_bytes, digest_json
+from finevolve_pipeline.errors import ExperimentLockedError, MissingPartitionError, ReplayMismatchError
+from finevolve_pipeline.files import PARTIAL, parquet_bytes, write_atomically
+from finevolve_pipeline.replay.contract import schema_of, table_of
+from finevolve_pipeline.tables import Contract, Predictions, Retrievals
+
+PREDICTIONS = "predictions.parquet"
+RETRIEVALS = "retrievals.parquet"
+EXPERIENCE = "experience.jsonl.gz"
+MANIFEST = "manifest.json"
+IDENTITY = "identity.json"
+LOCK = "lock"
+DATA_FILES = (PREDICTIONS, RETRIEVALS, EXPERIENCE)
+
+
+Columns = Mapping[str, Sequence[Any]]
+"""A table as values by column name."""
+
+
+class Counts(BaseModel):
+    """What happened on a day.
+
+    Attributes:
+        predictions: scores asked for, sectors x horizons.
+        invalid: of these without a valid score.
+        retrievals: memories shown.
+        matured: predictions (of one horizon) that came due.
+        undefined: of these without a known outcome or without a valid score.
+        events: changes of the experience stores.
+        update_failures: updates that a failing model call prevented.
+        articles_cut: articles the news budget cut, over all sectors.
+        repaired: answers that could only be read after asking again.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    predictions: int
+    invalid: int
+    retrievals: int
+    matured: int
+    undefined: int
+    events: int
+    update_failures: int
+    articles_cut: int
+    repaired: int
+
+
+class Spent(BaseModel):
+    """Model calls of a day and their tokens."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Manifest(BaseModel):
+    """A committed day: what it rests on, what it holds, and its own digest.
+
+    Attributes:
+        parent: digest of the previous session's manifest; empty on the first session.
+        identity: digest of settings and code (`identity.json`).
+        inputs: digests of the tables of that session, by table.
+        files: digests of the data files, by name.
+        digest: digest of all the rest.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    session: dt.date
+    experiment: str
+    parent: str
+    identity: str
+    inputs: dict[str, str]
+    files: dict[str, str]
+    counts: Counts
+    usage: Spent
+    digest: str = ""
+
+    def sealed(self) -> Manifest:
+        """The same with its digest."""
+        return self.model_copy(update={"digest": self.content_digest})
+
+    @property
+    def content_digest(self) -> str:
+        """Digest of everything but `digest`."""
+        return digest_json(self.model_dump(mode="json", exclude={"digest"}))
+
+
+@dataclass(frozen=True)
+class DayContent:
+    """One replayed day, ready to be committed.
+
+    Attributes:
+        predictions: columns of `Predictions`.
+        retrievals: columns of `Retrievals`.
+        events: journal entries in the order they were applied.
+    """
+
+    session: dt.date
+    predictions: Columns
+    retrievals: Columns
+    events: Sequence[Mapping[str, object]]
+    counts: Counts
+    usage: Spent
+
+
+@dataclass(frozen=True)
+class Foundation:
+    """What a day rests on (see `Manifest`)."""
+
+    parent: str
+    identity: str
+    inputs: Mapping[str, str]
+
+
+@lru_cache
+def _empty_parquet(contract: type[Contract]) -> bytes:
+    return parquet_bytes(schema_of(contract).empty_table(), {})
+
+
+def _parquet(columns: Columns, contract: type[Contract], where: str) -> bytes:
+    """The table's bytes, with its contract held."""
+    if not columns["session"]:
+        return _empty_parquet(contract)
+    return parquet_bytes(table_of(columns, contract, where), {})
+
+
+def _journal(events: Sequence[Mapping[str, object]]) -> bytes:
+    lines = "".join(f"{canonical_json(dict(event))}\n" for event in events)
+    return gzip.compress(lines.encode("utf-8", "surrogatepass"), compresslevel=9, mtime=0)
+
+
+class ReplayStore:
+    """All replays below one folder.
+
+    Args:
+        root: `<home>/replay`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, experiment: str, session: dt.date | None = None) -> Path:
+        """Folder of an experiment, or of one of its days."""
+        folder = self.root / experiment
+        return folder if session is None else folder / session.isoformat()
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def experiments(self) -> tuple[str, ...]:
+        """Experiments with at least one committed day."""
+        if not self.root.is_dir():
+            return ()
+        return tuple(sorted(path.name for path in self.root.iterdir() if self.sessions(path.name)))
+
+    def sessions(self, experiment: str) -> tuple[dt.date, ...]:
+        """Committed sessions, oldest first."""
+        return tuple(session for session in self._folders(experiment) if self.has(experiment, session))
+
+    def has(self, experiment: str, session: dt.date) -> bool:
+        """Whether the day is committed."""
+        return (self.folder(experiment, session) / MANIFEST).is_file()
+
+    def manifest(self, experiment: str, session: dt.date) -> Manifest:
+        """The manifest of a committed day.
+
+        Raises:
+            MissingPartitionError: the day is not committed.
+            ReplayMismatchError: the manifest is damaged.
+        """
+        path = self.folder(experiment, session) / MANIFEST
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise MissingPartitionError(
+                f"replay {experiment} {session}: not stored; `finevolve run --to {session}` makes it"
+            ) from None
+        try:
+            manifest = Manifest.model_validate_json(data)
+        except ValidationError as broken:
+            why = broken.errors()[0]["msg"]
+            raise damaged(experiment, session, f"{MANIFEST} cannot be read ({why})") from None
+        if manifest.digest != manifest.content_digest:
+            raise damaged(experiment, session, f"{MANIFEST} does not have its own digest")
+        return manifest
+
+    def head_digest(self, experiment: str) -> str | None:
+        """Digest of the last committed day, None if there is none."""
+        sessions = self.sessions(experiment)
+        return self.manifest(experiment, sessions[-1]).digest if sessions else None
+
+    def identity(self, experiment: str) -> dict[str, Any] | None:
+        """The readable identity of the stored days, None if there is none."""
+        try:
+            value = json.loads((self.folder(experiment) / IDENTITY).read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as broken:
+            raise ReplayMismatchError(
+                f"replay {experiment}: {IDENTITY} cannot be read ({broken}); start again with "
+                f"`finevolve reset {experiment}`"
+            ) from None
+        return dict(value)
+
+    def verify_files(self, manifest: Manifest) -> None:
+        """Compare the day's data files with their digests.
+
+        Raises:
+            ReplayMismatchError: a file is missing or damaged; the text names it.
+        """
+        folder = self.folder(manifest.experiment, manifest.session)
+        for name, expected in manifest.files.items():
+            try:
+                found = digest_bytes((folder / name).read_bytes())
+            except FileNotFoundError:
+                raise damaged(manifest.experiment, manifest.session, f"{name} is missing") from None
+            if found != expected:
+                raise damaged(
+                    manifest.experiment,
+                    manifest.session,
+                    f"{name} is damaged (digest {found}, not {expected})",
+                )
+
+    def read_predictions(
+        self,
+        experiment: str,
+        sessions: Sequence[dt.date] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """`Predictions` of the given (default: all) sessions, in their order.
+
+        Raises:
+            MissingPartitionError: a session is not committed.
+            ReplayMismatchError: a file is damaged.
+        """
+        return self._read(experiment, PREDICTIONS, Predictions, sessions, columns)
+
+    def read_retrievals(
+        self,
+        experiment: str,
+        sessions: Sequence[dt.date] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """`Retrievals` of the given (default: all) sessions, in their order. Raises as `read_predictions`."""
+        return self._read(experiment, RETRIEVALS, Retrievals, sessions, columns)
+
+    def events(self, experiment: str, session: dt.date) -> tuple[dict[str, Any], ...]:
+        """The journal of a committed day, in the order it was applied.
+
+        Raises:
+            ReplayMismatchError: the journal is missing or damaged.
+        """
+        try:
+            data = gzip.decompress((self.folder(experiment, session) / EXPERIENCE).read_bytes())
+            return tuple(json.loads(line) for line in data.decode("utf-8", "surrogatepass").splitlines())
+        except (OSError, EOFError, ValueError) as broken:
+            raise damaged(experiment, session, f"{EXPERIENCE} cannot be read ({broken})") from broken
+
+    def _read(
+        self,
+        experiment: str,
+        name: str,
+        contract: type[Contract],
+        sessions: Sequence[dt.date] | None,
+        columns: Sequence[str] | None,
+    ) -> pd.DataFrame:
+        schema = schema_of(contract)
+        wanted = self.sessions(experiment) if sessions is None else tuple(sessions)
+        for session in () if sessions is None else wanted:
+            if not self.has(experiment, session):
+                raise MissingPartitionError(
+                    f"replay {experiment} {session}: not stored; `finevolve run --to {session}` makes it"
+                )
+        if not wanted:
+            table = schema.empty_table() if columns is None else schema.empty_table().select(list(columns))
+            return table.to_pandas()
+        paths = [str(self.folder(experiment, session) / name) for session in wanted]
+        try:
+            table = pads.dataset(paths, schema=schema, format="parquet").to_table(
+                columns=None if columns is None else list(columns)
+            )
+        except (pa.ArrowException, OSError) as broken:
+            session = next((s for s, p in zip(wanted, paths, strict=True) if p in str(broken)), wanted[0])
+            raise damaged(
+                experiment, session, f"{name} cannot be read ({str(broken).splitlines()[0]})"
+            ) from broken
+        return table.to_pandas()
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def lock(self, experiment: str) -> Iterator[None]:
+        """Hold the experiment for writing. The kernel releases it when the process dies, however it dies.
+
+        Raises:
+            ExperimentLockedError: another process holds it.
+        """
+        folder = self.folder(experiment)
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / LOCK, "a+", encoding="ascii") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held.seek(0)
+                owner = held.read().strip()
+                who = f"process {owner}" if owner else "another process"
+                raise ExperimentLockedError(
+                    f"experiment {experiment}: {who} is replaying it; wait, or stop that process"
+                ) from None
+            held.truncate(0)
+            held.write(str(os.getpid()))
+            held.flush()
+            for leftover in folder.glob(f"{PARTIAL}*"):
+                leftover.unlink()
+            try:
+                yield
+            finally:
+                held.truncate(0)
+
+    def write_identity(self, experiment: str, identity: Mapping[str, object]) -> None:
+        """Say, readably, what the days to come rest on. Only while no day is committed."""
+        text = json.dumps(identity, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
+        write_atomically(self.folder(experiment) / IDENTITY, f"{text}\n".encode())
+
+    def commit(self, experiment: str, day: DayContent, foundation: Foundation) -> Manifest:
+        """Store a day. It exists from the moment its manifest does, and never in part.
+
+        Raises:
+            TableError: a table breaks its contract; nothing is committed then.
+        """
+        where = f"{experiment} {day.session}"
+        data = {
+            PREDICTIONS: _parquet(day.predictions, Predictions, f"predictions {where}"),
+            RETRIEVALS: _parquet(day.retrievals, Retrievals, f"retrievals {where}"),
+            EXPERIENCE: _journal(day.events),
+        }
+        manifest = Manifest(
+            session=day.session,
+            experiment=experiment,
+            parent=foundation.parent,
+            identity=foundation.identity,
+            inputs=dict(foundation.inputs),
+            files={name: digest_bytes(content) for name, content in data.items()},
+            counts=day.counts,
+            usage=day.usage,
+        ).sealed()
+        folder = self.folder(experiment, day.session)
+        if folder.exists():  # left by a process that died before its manifest
+            shutil.rmtree(folder)
+        for name, content in data.items():
+            write_atomically(folder / name, content)
+        write_atomically(folder / MANIFEST, manifest.model_dump_json(indent=None).encode())
+        return manifest
+
+    def reset(self, experiment: str, from_session: dt.date) -> tuple[dt.date, ...]:
+        """Remove the days from `from_session` on, the newest first, so that what is left is always a chain.
+
+        Returns:
+            The removed committed sessions, oldest first.
+
+        Raises:
+            ExperimentLockedError: a process is replaying the experiment.
+        """
+        if not self.folder(experiment).is_dir():
+            return ()
+        with self.lock(experiment):
+            removed = []
+            for session in reversed(self._folders(experiment)):
+                if session < from_session:
+                    break
+                folder = self.folder(experiment, session)
+                if self.has(experiment, session):
+                    (folder / MANIFEST).unlink()
+                    removed.append(session)
+                shutil.rmtree(folder)
+            if not self.sessions(experiment):
+                (self.folder(experiment) / IDENTITY).unlink(missing_ok=True)
+        return tuple(reversed(removed))
+
+    def _folders(self, experiment: str) -> tuple[dt.date, ...]:
+        """Sessions with a folder, committed or not, oldest first."""
+        folder = self.folder(experiment)
+        if not folder.is_dir():
+            return ()
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+        return tuple(day for day in map(_day, names) if day is not None)
+
+
+def _day(name: str) -> dt.date | None:
+    try:
+        return dt.date.fromisoformat(name)
+    except ValueError:
+        return None
+
+
+def damaged(experiment: str, session: dt.date, what: str) -> ReplayMismatchError:
+    """The error for a stored day that cannot be trusted."""
+    return ReplayMismatchError(
+        f"replay {experiment} {session}: {what}; remove it with `finevolve reset {experiment} --from {session}`"
+    )

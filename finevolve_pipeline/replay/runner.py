@@ -1,0 +1,358 @@
+"""Replaying a range of sessions of one experiment: reuse what is stored, verify it, replay what is missing.
+
+State is never stored. A run that continues folds the journal of the stored days, in order, and then goes on; it
+ends with the same bytes as a run that was never interrupted. A stored day that rests on other inputs, settings,
+code or another parent than the present ones stops the run with the command that removes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from finevolve_pipeline import calendar
+from finevolve_pipeline.digests import digest_json, source_digest
+from finevolve_pipeline.embedding import Embedder
+from finevolve_pipeline.errors import CalendarError, MissingPartitionError, ReplayMismatchError
+from finevolve_pipeline.graph import TableReader
+from finevolve_pipeline.llm.render import prompt_templates_digest
+from finevolve_pipeline.llm.requests import Backbone
+from finevolve_pipeline.mechanisms.base import Mechanism, Trajectory, World
+from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class, mechanism_settings
+from finevolve_pipeline.replay.clock import INPUTS, Gateway, Visible
+from finevolve_pipeline.replay.day import Chain, Execution, apply_events, replay_day
+from finevolve_pipeline.replay.history import History
+from finevolve_pipeline.replay.journal import Foundation, Manifest, ReplayStore
+from finevolve_pipeline.replay.maturity import matured
+from finevolve_pipeline.settings import Experiment, Settings
+from finevolve_pipeline.universe import CODES
+
+_REPLAY = "the replay"
+_CODE = (
+    "finevolve_pipeline.calendar",
+    "finevolve_pipeline.llm.answers",
+    "finevolve_pipeline.llm.render",
+    "finevolve_pipeline.llm.requests",
+    "finevolve_pipeline.market.context",
+    "finevolve_pipeline.mechanisms.base",
+    "finevolve_pipeline.news.block",
+    "finevolve_pipeline.news.window",
+    "finevolve_pipeline.replay.clock",
+    "finevolve_pipeline.replay.day",
+    "finevolve_pipeline.replay.history",
+    "finevolve_pipeline.replay.maturity",
+    "finevolve_pipeline.universe",
+)
+
+
+@dataclass(frozen=True)
+class DayDone:
+    """A finished session: just replayed, or found stored and still valid (`reused`)."""
+
+    session: dt.date
+    reused: bool
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an experiment is made of.
+
+    Attributes:
+        kind: the mechanism's class; None for the one registered under the experiment's mechanism name.
+        execution: how a day is worked through; without effect on results.
+    """
+
+    settings: Settings
+    reader: TableReader
+    backbone: Backbone
+    embedder: Embedder
+    kind: type[Mechanism] | None = None
+    execution: Execution = field(default_factory=Execution)
+
+    def mechanism_kind(self, experiment: Experiment) -> type[Mechanism]:
+        """The class of the experiment's mechanism. Raises `SettingsError` if there is none."""
+        return self.kind or mechanism_class(experiment.mechanism)
+
+
+def identity(experiment: Experiment, parts: Parts) -> dict[str, object]:
+    """Everything beside the input tables that can change a stored byte of the experiment, as readable JSON."""
+    settings, kind = parts.settings, parts.mechanism_kind(experiment)
+    chosen = mechanism_settings(experiment.mechanism, kind, settings.mechanisms.get(experiment.mechanism, {}))
+    return {
+        "experiment": experiment.key,
+        "first_session": settings.benchmark.sessions[0].isoformat(),
+        "horizons": list(settings.benchmark.horizons),
+        "mechanism": {
+            "name": experiment.mechanism,
+            "settings": chosen.model_dump(mode="json"),
+            "code": code_digest(kind),
+        },
+        "backbone": parts.backbone.identity,
+        "embedder": parts.embedder.identity if kind.compares_news else None,
+        "prompts": {**settings.prompts.model_dump(mode="json"), "templates": prompt_templates_digest()},
+        "scores": settings.scores.model_dump(mode="json"),
+        "market_wide": settings.news.market_wide,
+        "code": source_digest(*_CODE),
+    }
+
+
+def replay(
+    experiment: Experiment,
+    sessions_to_run: Sequence[dt.date],
+    settings: Settings,
+    reader: TableReader,
+    store: ReplayStore,
+    backbone: Backbone,
+    embedder: Embedder,
+    on_day: Callable[[DayDone], None],
+) -> None:
+    """Bring the experiment's sessions `sessions_to_run` into the store, in order, each committed on its own.
+
+    Args:
+        experiment: mechanism and backbone.
+        sessions_to_run: consecutive sessions of the benchmark's window. All sessions of the window before them must
+            be stored: the chain begins with the window.
+        settings: effective settings.
+        reader: where `news_window` and `matured_alpha` are read.
+        store: where the days go.
+        backbone: the model.
+        embedder: used by mechanisms that compare news.
+        on_day: called for every session of `sessions_to_run`, stored ones included, as soon as it is durable.
+
+    Raises:
+        CalendarError: `sessions_to_run` are not consecutive sessions of the window.
+        MissingPartitionError: an earlier session of the chain, or an input, is not stored.
+        ReplayMismatchError: a stored day does not fit the present inputs, settings or code, or is damaged.
+        ExperimentLockedError: another process is replaying the experiment.
+    """
+    run(experiment, sessions_to_run, Parts(settings, reader, backbone, embedder), store, on_day)
+
+
+def run(
+    experiment: Experiment,
+    sessions_to_run: Sequence[dt.date],
+    parts: Parts,
+    store: ReplayStore,
+    on_day: Callable[[DayDone], None],
+) -> None:
+    """`replay` with every part exchangeable, for the audit and for measurements."""
+    wanted = _consecutive(sessions_to_run, parts.settings.benchmark.sessions)
+    if not wanted:
+        return
+    with store.lock(experiment.key):
+        asyncio.run(_Run(experiment, parts, store).through(wanted, on_day))
+
+
+def verify(experiment: Experiment, parts: Parts, store: ReplayStore) -> Iterator[Manifest]:
+    """The stored days of the chain from its beginning, each checked as a run that continues would check it.
+
+    Raises:
+        ReplayMismatchError: a day does not fit its parent or the present inputs, settings or code, or is damaged.
+        MissingPartitionError: a table that a day was made from is not stored any more.
+    """
+    check = _Run(experiment, parts, store)
+    parent = ""
+    for session in parts.settings.benchmark.sessions:
+        if not store.has(experiment.key, session):
+            return
+        manifest = check.verified(session, parent)
+        yield manifest
+        parent = manifest.digest
+
+
+def _consecutive(wanted: Sequence[dt.date], window: Sequence[dt.date]) -> tuple[dt.date, ...]:
+    if not wanted:
+        return ()
+    for session in wanted:
+        if session not in window:
+            raise CalendarError(
+                f"session {session}: not in the benchmark's window {window[0]} to {window[-1]}; "
+                f"correct the range or [benchmark] in finevolve.toml"
+            )
+    expected = calendar.sessions_between(wanted[0], wanted[-1])
+    if tuple(wanted) != expected:
+        odd = next((a for a, b in zip(wanted, expected, strict=False) if a != b), wanted[-1])
+        raise CalendarError(
+            f"session {odd}: sessions must be consecutive and each given once; give a range from - to"
+        )
+    return expected
+
+
+class _Run:
+    """One run of one experiment, which holds its lock."""
+
+    def __init__(self, experiment: Experiment, parts: Parts, store: ReplayStore) -> None:
+        self._experiment = experiment
+        self._parts = parts
+        self._store = store
+        self._identity = identity(experiment, parts)
+        self._identity_digest = digest_json(self._identity)
+        self._window = parts.settings.benchmark.sessions
+
+    async def through(self, wanted: tuple[dt.date, ...], on_day: Callable[[DayDone], None]) -> None:
+        key = self._experiment.key
+        stored = frozenset(self._store.sessions(key))
+        path = self._window[: self._window.index(wanted[-1]) + 1]
+        missing = [session for session in path if session not in stored]
+        self._require_prefix(missing, wanted)
+        parent = ""
+        chain: Chain | None = None
+        for session in path:
+            reused = session in stored
+            if reused:
+                manifest = self.verified(session, parent)
+                if chain is not None:
+                    self._fold(chain, (session,))
+            else:
+                if chain is None:
+                    chain = self._chain()
+                    self._fold(chain, path[: path.index(session)])
+                manifest = await self._replayed(session, chain, parent)
+            parent = manifest.digest
+            if session >= wanted[0]:
+                on_day(DayDone(session, reused, manifest))
+
+    def _require_prefix(self, missing: Sequence[dt.date], wanted: tuple[dt.date, ...]) -> None:
+        if missing and missing[0] < wanted[0]:
+            raise MissingPartitionError(
+                f"replay {self._experiment.key} {missing[0]}: not stored, and {wanted[0]} rests on it; first "
+                f"`finevolve run --from {missing[0]} --to {wanted[-1]} --mechanism {self._experiment.mechanism} "
+                f"--backbone {self._experiment.backbone}`"
+            )
+
+    def verified(self, session: dt.date, parent: str) -> Manifest:
+        """The manifest of a stored day that fits its parent and the present inputs, settings and code."""
+        manifest = self._store.manifest(self._experiment.key, session)
+        if manifest.identity != self._identity_digest:
+            stored = self._store.identity(self._experiment.key) or {}
+            what = (
+                _first_difference(stored, self._identity) or "identity.json is not the one it was made with"
+            )
+            raise self._mismatch(session, f"made with other settings or code: {what}", self._window[0])
+        if manifest.parent != parent:
+            raise self._mismatch(
+                session, f"follows another day before it (parent {manifest.parent}, now {parent})", session
+            )
+        present = self._inputs(session)
+        for table in INPUTS:
+            if manifest.inputs.get(table) != present[table]:
+                raise self._mismatch(
+                    session,
+                    f"made from another {table} (digest {manifest.inputs.get(table)}, now {present[table]})",
+                    session,
+                )
+        self._store.verify_files(manifest)
+        return manifest
+
+    def _mismatch(self, session: dt.date, what: str, start: dt.date) -> ReplayMismatchError:
+        key = self._experiment.key
+        return ReplayMismatchError(
+            f"replay {key} {session}: {what}; remove it with `finevolve reset {key} --from {start}` and run again"
+        )
+
+    def _inputs(self, session: dt.date) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for table in INPUTS:
+            digest = self._parts.reader.digest(table, session.isoformat())
+            if digest is None:
+                raise MissingPartitionError(
+                    f"{table} {session}: not stored; `finevolve run --to {session}` makes what is missing"
+                )
+            found[table] = digest
+        return found
+
+    async def _replayed(self, session: dt.date, chain: Chain, parent: str) -> Manifest:
+        key = self._experiment.key
+        inputs = self._inputs(session)
+        content = await replay_day(session, chain)
+        if session == self._window[0]:
+            self._store.write_identity(key, self._identity)
+        return self._store.commit(key, content, Foundation(parent, self._identity_digest, inputs))
+
+    def _chain(self) -> Chain:
+        settings, name = self._parts.settings, self._experiment.mechanism
+        kind = self._parts.mechanism_kind(self._experiment)
+        asker = f"mechanism {name!r}"
+        horizons = settings.benchmark.horizons
+        gateway = Gateway(self._parts.reader, Visible.of(settings))
+        history = History(gateway, self._parts.embedder, horizons, asker)
+        world = World(history, gateway.view(asker), horizons, self._parts.embedder.dimensions)
+        chosen = mechanism_settings(name, kind, settings.mechanisms.get(name, {}))
+        return Chain(
+            experiment=self._experiment.key,
+            horizons=horizons,
+            prompts=settings.prompts,
+            out_of_range=settings.scores.out_of_range,
+            gateway=gateway,
+            history=history,
+            mechanism=kind(chosen, world),
+            backbone=self._parts.backbone,
+            execution=self._parts.execution,
+        )
+
+    def _fold(self, chain: Chain, sessions: Sequence[dt.date]) -> None:
+        """Bring the chain's state to the end of stored sessions by applying their journals."""
+        if not sessions:
+            return
+        for session, frozen in self._stored_trajectories(sessions):
+            chain.gateway.advance(session)
+            due = matured(chain.gateway.outcomes(session, _REPLAY), chain.history)
+            chain.history.settle([one for code in CODES for one in due.get(code, ())])
+            chain.history.record(frozen)
+            entries = self._store.events(self._experiment.key, session)
+            apply_events(session, [chain.mechanism.decode(entry) for entry in entries], chain.mechanism)
+
+    def _stored_trajectories(self, sessions: Sequence[dt.date]) -> Iterator[tuple[dt.date, list[Trajectory]]]:
+        key = self._experiment.key
+        predictions = self._store.read_predictions(key, sessions)
+        retrievals = self._store.read_retrievals(key, sessions, ["session", "code", "rank", "memory_id"])
+        references: dict[tuple[str, str], list[str]] = {}
+        for session, code, _rank, memory in sorted(zip(*_columns(retrievals), strict=True)):
+            references.setdefault((session, code), []).append(memory)
+        rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        for row in predictions.to_dict("records"):
+            rows.setdefault(row["session"], {}).setdefault(row["code"], []).append(row)
+        for day in sessions:
+            text = day.isoformat()
+            yield (
+                day,
+                [
+                    _trajectory(day, code, own, tuple(references.get((text, code), ())))
+                    for code, own in rows.get(text, {}).items()
+                ],
+            )
+
+
+def _columns(frame: Any) -> list[list[Any]]:
+    return [frame[column].tolist() for column in frame.columns]
+
+
+def _trajectory(
+    session: dt.date, code: str, rows: Sequence[Mapping[str, Any]], references: tuple[str, ...]
+) -> Trajectory:
+    return Trajectory(
+        session=session,
+        code=code,
+        scores={row["horizon"]: row["score"] for row in rows if not math.isnan(row["score"])},
+        invalid={row["horizon"]: row["invalid_reason"] for row in rows if math.isnan(row["score"])},
+        confidence=rows[0]["confidence"],
+        key_factor=rows[0]["key_factor"],
+        logic_chain=rows[0]["logic_chain"],
+        references=references,
+    )
+
+
+def _first_difference(before: object, now: object, path: str = "") -> str:
+    """Where two JSON values differ first, in words; empty if nowhere."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in sorted({*before, *now}):
+            found = _first_difference(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+            if found:
+                return found
+        return ""
+    return "" if before == now else f"{path} was {before!r} and is {now!r}"

@@ -1,0 +1,479 @@
+"""The landing store: what imports and crawls brought in, before any rule of the benchmark is applied.
+
+Under its root lie `news/<source>/<day>.parquet` (`RawNews`, day in Asia/Shanghai),
+`industry_bars/<session>.parquet` and `benchmark_bars/<session>.parquet` (`Bars`). Merging is idempotent:
+the same rows again change no byte, and for news their order does not matter either. Each file is replaced
+as a whole, and an item is written in its new place before it leaves the old one, so a process may die
+anywhere and the same command completes its work.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import io
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from finevolve_pipeline import tables
+from finevolve_pipeline.digests import digest_json
+from finevolve_pipeline.errors import FinEvolveError, InputError, MissingPartitionError, TableError
+from finevolve_pipeline.files import PARTIAL, parquet_bytes, write_atomically
+
+INDUSTRY_BARS = "industry_bars"
+BENCHMARK_BARS = "benchmark_bars"
+
+SOURCES_FILE = "sources.json"
+"""List of the source ids that imports brought in, below FINEVOLVE_HOME."""
+
+_DIGEST = b"finevolve.digest"
+_NEWS_SCHEMA = tables.arrow_schema(tables.RawNews)
+_BARS_SCHEMA = tables.arrow_schema(tables.Bars)
+_NUMBERS = ("close", "open", "high", "low", "volume", "amount")
+_SHANGHAI_OFFSET = 8 * 3600 * 1_000_000
+_DAY = 86_400 * 1_000_000
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+
+# Rows are merged with times as plain microseconds since 1970 UTC: datetime objects cost more than all else.
+_TIMES = ("published_at", "modified_at", "crawled_at")
+_PLAIN_SCHEMA = pa.schema(
+    [pa.field(f.name, pa.int64() if f.name in _TIMES else f.type) for f in _NEWS_SCHEMA]
+)
+
+_Item = dict[str, Any]
+_Key = tuple[str, str]
+"""(source, source_id)."""
+
+_Partition = tuple[str, str]
+"""(source, day)."""
+
+_WRITERS = 8
+
+
+class LandingLockedError(FinEvolveError):
+    """A second import while another one is writing."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True)
+class NewsCounts:
+    """What a merge of news did, in rows of the merged table: `added + updated + known` is all of them.
+
+    Attributes:
+        added: items that were not there.
+        updated: items that were there and changed, e.g. because an earlier publication became known.
+        known: rows that told nothing new, repeated ids within the table included.
+    """
+
+    added: int = 0
+    updated: int = 0
+    known: int = 0
+
+    def __add__(self, other: NewsCounts) -> NewsCounts:
+        return NewsCounts(self.added + other.added, self.updated + other.updated, self.known + other.known)
+
+
+class Revision(NamedTuple):
+    """A number of a bar that an import replaced by another."""
+
+    session: str
+    code: str
+    column: str
+    before: float
+    after: float
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.session} {self.column} {self.before:.12g} -> {self.after:.12g}"
+
+
+@dataclass(frozen=True)
+class BarCounts:
+    """What a merge of bars did: rows added, changed, and known already; and the numbers revised."""
+
+    added: int = 0
+    updated: int = 0
+    known: int = 0
+    revisions: tuple[Revision, ...] = ()
+
+    def __add__(self, other: BarCounts) -> BarCounts:
+        return BarCounts(
+            self.added + other.added,
+            self.updated + other.updated,
+            self.known + other.known,
+            self.revisions + other.revisions,
+        )
+
+    @property
+    def revised_closes(self) -> tuple[Revision, ...]:
+        """Revisions of closes, which change labels."""
+        return tuple(revision for revision in self.revisions if revision.column == "close")
+
+
+@dataclass(frozen=True)
+class _Settled:
+    """Items with several copies, decided: what to write, where copies lie, which were in the store."""
+
+    items: list[_Item]
+    left: dict[_Key, tuple[str, ...]]
+    changed: set[_Key]
+
+
+class Landing:
+    """The landing store below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._locked = False
+        self._days: dict[
+            str, dict[str, tuple[str, ...]]
+        ] = {}  # source -> source_id -> days; only under the lock
+
+    @contextmanager
+    def importing(self) -> Iterator[None]:
+        """Hold the store for writing; leftovers of a process that died are removed. Nested use is fine.
+
+        Raises:
+            LandingLockedError: another process is importing.
+            InputError: the folder cannot be written.
+        """
+        if self._locked:
+            yield
+            return
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = open(self.root / ".lock", "ab")  # noqa: SIM115 - closed below; closing it gives the lock back
+        except OSError as broken:
+            raise InputError(
+                f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME"
+            ) from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LandingLockedError(
+                    f"{self.root}: another import is writing here; wait until it has ended"
+                ) from None
+            for leftover in self.root.rglob(f"{PARTIAL}*"):
+                leftover.unlink(missing_ok=True)
+            self._locked = True
+            try:
+                yield
+            finally:
+                self._locked = False
+                self._days.clear()
+
+    # News
+
+    def news_partitions(self) -> list[tuple[str, str]]:
+        """All (source, day) that hold news, sorted."""
+        found = (self.root / "news").glob("*/[!.]*.parquet")
+        return sorted((path.parent.name, path.stem) for path in found)
+
+    def news_digest(self, source: str, day: str) -> str | None:
+        """Content digest of one source's day, None if nothing landed for it."""
+        return _stored_digest(self._news_path(source, day))
+
+    def read_news(self, source: str, day: str) -> pd.DataFrame:
+        """One source's day as `RawNews`, oldest first.
+
+        Raises `MissingPartitionError` if nothing landed for it.
+        """
+        table = _read(self._news_path(source, day), _NEWS_SCHEMA)
+        if table is None:
+            raise MissingPartitionError(
+                f"landing_news {day}|{source}: nothing landed; `finevolve import news` does it"
+            )
+        frame: pd.DataFrame = table.to_pandas()
+        return frame
+
+    def merge_news(self, frame: pd.DataFrame) -> NewsCounts:
+        """Merge `RawNews` rows of any sources and days.
+
+        Of the copies of one (source, source_id) the one published first stays, among equals the one
+        modified first, then by content; it takes over all industries, and the highest importance, that
+        came with any copy.
+        """
+        with self.importing():
+            given = frame["industries_given"].map(lambda codes: [] if codes is None else sorted(set(codes)))
+            frame = frame.assign(industries_given=given)
+            table = pa.Table.from_pandas(frame, schema=_NEWS_SCHEMA, preserve_index=False)
+            table = table.replace_schema_metadata(None).cast(_PLAIN_SCHEMA)
+            keys = list(zip(table["source"].to_pylist(), table["source_id"].to_pylist(), strict=True))
+            places: dict[_Key, list[int]] = defaultdict(list)
+            for position, key in enumerate(keys):
+                places[key].append(position)
+            stored = {key: days for key in places if (days := self._days_of(key[0]).get(key[1]))}
+            alone = [rows[0] for key, rows in places.items() if len(rows) == 1 and key not in stored]
+            again = [row for key, rows in places.items() if len(rows) > 1 or key in stored for row in rows]
+            settled = self._settled(_take(table, again), stored)
+            self._write_news(_take(table, alone), settled)
+            added, updated = len(places) - len(stored), len(settled.changed)
+            return NewsCounts(added, updated, len(keys) - added - updated)
+
+    def _settled(self, incoming: pa.Table, stored: Mapping[_Key, tuple[str, ...]]) -> _Settled:
+        """Decide between several copies of an item, those in the store included."""
+        copies: dict[_Key, list[_Item]] = defaultdict(list)
+        for item in incoming.to_pylist():
+            copies[item["source"], item["source_id"]].append(item)
+        before: dict[_Key, list[_Item]] = defaultdict(list)
+        for (source, day), ids in _by_partition(stored).items():
+            table = self._read_plain(source, day)
+            for item in table.filter(
+                pc.is_in(table["source_id"], value_set=pa.array(ids, pa.string()))
+            ).to_pylist():
+                before[source, item["source_id"]].append(item)
+        settled = _Settled([], {}, set())
+        for key, found in copies.items():
+            if found == before[key]:
+                continue
+            winner = _first_published(found + before[key])
+            if before[key] == [winner]:
+                continue
+            settled.items.append(winner)
+            settled.left[key] = stored.get(key, ())
+            if key in stored:
+                settled.changed.add(key)
+        return settled
+
+    def _write_news(self, fresh: pa.Table, settled: _Settled) -> None:
+        """Write every touched day of every source.
+
+        An item only ever moves to an earlier day. Days that lose nothing are written first, side by side,
+        since the disk takes longer than we do; then the others, oldest first. So at no time is an item
+        missing from the store.
+        """
+        rows = pa.concat_tables([fresh, pa.Table.from_pylist(settled.items, _PLAIN_SCHEMA)]).combine_chunks()
+        leaving: dict[_Partition, list[str]] = defaultdict(list)
+        for (source, source_id), days in settled.left.items():
+            for day in days:
+                leaving[source, day].append(source_id)
+        entering: dict[_Partition, list[int]] = defaultdict(list)
+        sources, times = rows["source"].to_pylist(), rows["published_at"].to_pylist()
+        for position, (source, published_at) in enumerate(zip(sources, times, strict=True)):
+            entering[source, _day_of(published_at)].append(position)
+
+        def write(partition: _Partition) -> None:
+            self._write_day(*partition, _take(rows, entering[partition]), leaving.get(partition, []))
+
+        with ThreadPoolExecutor(_WRITERS) as writers:
+            list(writers.map(write, sorted(entering.keys() - leaving.keys())))
+        for partition in sorted(leaving):
+            write(partition)
+        for source, source_id, published_at in zip(
+            sources, rows["source_id"].to_pylist(), times, strict=True
+        ):
+            self._days_of(source)[source_id] = (_day_of(published_at),)
+
+    def _write_day(self, source: str, day: str, entering: pa.Table, leaving: Sequence[str]) -> None:
+        path, before = self._news_path(source, day), self._read_plain(source, day)
+        if before.num_rows:
+            stays = pc.invert(pc.is_in(before["source_id"], value_set=pa.array(leaving, pa.string())))
+            entering = pa.concat_tables([before.filter(stays), entering]).combine_chunks()
+        if entering.num_rows:
+            order = [("published_at", "ascending"), ("source_id", "ascending")]
+            _write(path, entering.take(pc.sort_indices(entering, order)), _NEWS_SCHEMA)
+        else:
+            path.unlink(missing_ok=True)
+
+    def _days_of(self, source: str) -> dict[str, tuple[str, ...]]:
+        """Days on which each id of a source lies (two only where a process died between two writes)."""
+        if source not in self._days:
+            days: dict[str, tuple[str, ...]] = {}
+            for path in sorted((self.root / "news" / source).glob("[!.]*.parquet")):
+                for source_id in _parquet(path).read(columns=["source_id"])["source_id"].to_pylist():
+                    days[source_id] = (*days.get(source_id, ()), path.stem)
+            self._days[source] = days
+        return self._days[source]
+
+    def _news_path(self, source: str, day: str) -> Path:
+        return self.root / "news" / source / f"{day}.parquet"
+
+    def _read_plain(self, source: str, day: str) -> pa.Table:
+        table = _read(self._news_path(source, day), _NEWS_SCHEMA)
+        return _PLAIN_SCHEMA.empty_table() if table is None else table.cast(_PLAIN_SCHEMA)
+
+    # Bars
+
+    def bars_digest(self, table: str, session: str) -> str | None:
+        """Content digest of one session of a table of bars, None if nothing landed for it."""
+        return _stored_digest(self._bars_path(table, session))
+
+    def bars_sessions(self, table: str) -> list[str]:
+        """All sessions that hold bars, sorted."""
+        return sorted(path.stem for path in (self.root / table).glob("[!.]*.parquet"))
+
+    def read_bars(self, table: str, session: str) -> pd.DataFrame:
+        """One session as `Bars`, by code. Raises `MissingPartitionError` if nothing landed for it."""
+        found = _read(self._bars_path(table, session), _BARS_SCHEMA)
+        if found is None:
+            raise MissingPartitionError(
+                f"landing_{table} {session}: nothing landed; `finevolve import market` does it"
+            )
+        frame: pd.DataFrame = found.to_pandas()
+        return frame
+
+    def merge_bars(self, table: str, frame: pd.DataFrame) -> BarCounts:
+        """Merge `Bars` rows of any sessions. Per (session, code) the newest number wins and is a revision
+        if it differs; a missing number never erases one that is there.
+
+        Args:
+            table: `industry_bars` or `benchmark_bars`.
+            frame: the rows.
+        """
+        with self.importing():
+            total = BarCounts()
+            for session, rows in sorted(_by_session(frame).items()):
+                total += self._merge_session(table, session, rows)
+            return total
+
+    def _merge_session(self, table: str, session: str, incoming: Sequence[_Item]) -> BarCounts:
+        path = self._bars_path(table, session)
+        before = _read(path, _BARS_SCHEMA)
+        bars: dict[str, _Item] = (
+            {row["code"]: row for row in before.to_pylist()} if before is not None else {}
+        )
+        added = updated = 0
+        revisions: list[Revision] = []
+        for row in incoming:
+            old = bars.get(row["code"])
+            if old is None:
+                bars[row["code"]] = row
+                added += 1
+                continue
+            new = {name: old[name] if row[name] is None else row[name] for name in row}
+            if new == old:
+                continue
+            bars[row["code"]] = new
+            updated += 1
+            revisions += [
+                Revision(session, row["code"], name, old[name], new[name])
+                for name in _NUMBERS
+                if old[name] is not None and new[name] != old[name]
+            ]
+        if added or updated:
+            rows = [bars[code] for code in sorted(bars)]
+            _write(path, pa.Table.from_pylist(rows, _BARS_SCHEMA), _BARS_SCHEMA)
+        return BarCounts(added, updated, len(incoming) - added - updated, tuple(revisions))
+
+    def _bars_path(self, table: str, session: str) -> Path:
+        return self.root / table / f"{session}.parquet"
+
+
+# Rules of the merge
+
+
+def _first_published(copies: Sequence[_Item]) -> _Item:
+    first = min(copies, key=_precedence)
+    industries = sorted({code for item in copies for code in item["industries_given"] or ()})
+    importances = [item["importance_given"] for item in copies if item["importance_given"] is not None]
+    return {**first, "industries_given": industries, "importance_given": max(importances, default=None)}
+
+
+def _precedence(item: _Item) -> tuple[int, int, str, float, str]:
+    published, modified, crawled = (item[name] for name in _TIMES)
+    return (
+        published,
+        published if modified is None else modified,
+        digest_json([item["url"], item["title"], item["content"]]),
+        math.inf if crawled is None else crawled,
+        item["origin"],
+    )
+
+
+def _by_partition(days: Mapping[_Key, Iterable[str]]) -> dict[_Partition, list[str]]:
+    found: dict[_Partition, list[str]] = defaultdict(list)
+    for (source, source_id), where in days.items():
+        for day in where:
+            found[source, day].append(source_id)
+    return found
+
+
+def _by_session(frame: pd.DataFrame) -> dict[str, list[_Item]]:
+    found: dict[str, list[_Item]] = defaultdict(list)
+    for row in pa.Table.from_pandas(frame, schema=_BARS_SCHEMA, preserve_index=False).to_pylist():
+        found[row["session"]].append(row)
+    return found
+
+
+def _day_of(microseconds: int) -> str:
+    return dt.date.fromordinal((microseconds + _SHANGHAI_OFFSET) // _DAY + _EPOCH).isoformat()
+
+
+# Files
+
+
+def _take(table: pa.Table, rows: Sequence[int]) -> pa.Table:
+    return table.take(pa.array(rows, pa.int64()))
+
+
+def _parquet(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(io.BytesIO(path.read_bytes()))
+    except pa.ArrowException as broken:
+        raise TableError(f"{path}: not readable ({broken}); delete it and import again") from broken
+
+
+def _read(path: Path, schema: pa.Schema) -> pa.Table | None:
+    try:
+        return _parquet(path).read().cast(schema)
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, table: pa.Table, schema: pa.Schema) -> None:
+    """Write a table with its content digest; the same content makes the same bytes."""
+    digest = digest_json({name: table[name].to_pylist() for name in table.column_names})
+    data = parquet_bytes(table.cast(schema).combine_chunks(), {_DIGEST.decode(): digest})
+    write_atomically(path, data)
+
+
+def _stored_digest(path: Path) -> str | None:
+    try:
+        found: Mapping[bytes, bytes] = pq.read_metadata(path).metadata or {}
+    except FileNotFoundError:
+        return None
+    except (pa.ArrowException, OSError) as broken:
+        raise TableError(f"{path}: not readable ({broken}); delete it and import again") from broken
+    if _DIGEST not in found:
+        raise TableError(f"{path}: carries no digest, so no import wrote it; delete it and import again")
+    return found[_DIGEST].decode()
+
+
+# Sources
+
+
+def registered_sources(home: Path) -> tuple[str, ...]:
+    """Source ids that imports brought in beside those of the settings, sorted.
+
+    Raises:
+        InputError: the list is damaged.
+    """
+    path = home / SOURCES_FILE
+    try:
+        listed = json.loads(path.read_text("utf-8"))["sources"]
+    except FileNotFoundError:
+        return ()
+    except (ValueError, KeyError, TypeError) as broken:
+        raise InputError(f"{path}: damaged ({broken}); delete it and import again") from None
+    return tuple(sorted(listed))
+
+
+def register_sources(home: Path, sources: Iterable[str]) -> None:
+    """Add source ids to the registered ones, for all future runs under this home."""
+    before = registered_sources(home)
+    after = sorted({*before, *sources})
+    if tuple(after) != before:
+        write_atomically(home / SOURCES_FILE, f"{json.dumps({'sources': after})}\n".encode())

@@ -1,0 +1,125 @@
+"""Stored tables: one parquet file a partition under `<home>/tables/<table>/`, written atomically.
+
+A file carries its content digest and its recipe (see `finevolve_pipeline.graph`) in the parquet metadata, so that
+status and resume never read the rows. Inputs from imports (`landing_*`) and from the replay are read through the
+same interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from finevolve_pipeline import tables
+from finevolve_pipeline.digests import digest_table
+from finevolve_pipeline.errors import MissingPartitionError, TableError
+from finevolve_pipeline.files import parquet_bytes, write_atomically
+from finevolve_pipeline.graph import LANDING, Table
+from finevolve_pipeline.replay.journal import ReplayStore
+from resources.landing import Landing
+
+_DIGEST = b"finevolve.digest"
+_RECIPE = b"finevolve.recipe"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is known of a stored partition without reading its rows."""
+
+    digest: str
+    recipe: str
+    rows: int
+    bytes: int
+
+
+class TableStore:
+    """Tables of one FINEVOLVE_HOME. Implements `finevolve_pipeline.graph.TableReader`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.root = home / "tables"
+        self.landing = Landing(home / "landing")
+        self.replays = ReplayStore(home / "replay")
+
+    def path(self, table: str, partition: str) -> Path:
+        """Where a partition lies; parts of a key become folders."""
+        return self.root / table / f"{partition.replace('|', '/')}.parquet"
+
+    def partitions(self, table: str) -> Iterator[str]:
+        """Keys of all stored partitions, sorted."""
+        folder = self.root / table
+        for path in sorted(folder.rglob("[!.]*.parquet")):
+            yield "|".join(path.relative_to(folder).with_suffix("").parts)
+
+    def stored(self, table: str, partition: str) -> Stored | None:
+        """Facts about a stored partition, None if there is none.
+
+        Raises:
+            TableError: the file is there and is no table of this store.
+        """
+        path = self.path(table, partition)
+        try:
+            facts = pq.read_metadata(path)
+            size = path.stat().st_size
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowInvalid, OSError) as broken:
+            raise TableError(f"{path}: not readable ({broken}); delete it and run again") from broken
+        found = facts.metadata or {}
+        if _DIGEST not in found:
+            raise TableError(
+                f"{path}: carries no digest, so it was not written here; delete it and run again"
+            )
+        return Stored(found[_DIGEST].decode(), found[_RECIPE].decode(), facts.num_rows, size)
+
+    def digest(self, table: str, partition: str) -> str | None:
+        """Content digest of a partition, None if it does not exist."""
+        if table == "landing_news":
+            day, source = partition.split("|", 1)
+            return self.landing.news_digest(source, day)
+        if table.startswith(LANDING):
+            return self.landing.bars_digest(table.removeprefix(LANDING), partition)
+        if table == "replay":
+            return self.replays.head_digest(partition)
+        stored = self.stored(table, partition)
+        return stored.digest if stored else None
+
+    def read(self, table: str, partition: str) -> pd.DataFrame:
+        """The rows of a partition. Raises `MissingPartitionError` if it does not exist."""
+        if table == "landing_news":
+            day, source = partition.split("|", 1)
+            return self.landing.read_news(source, day)
+        if table.startswith(LANDING):
+            return self.landing.read_bars(table.removeprefix(LANDING), partition)
+        if table == "replay":
+            return self.replays.read_predictions(partition)
+        try:
+            found = pq.read_table(self.path(table, partition))
+        except FileNotFoundError:
+            raise MissingPartitionError(
+                f"{table} {partition}: not materialised; `finevolve run` does it"
+            ) from None
+        except (pa.ArrowInvalid, OSError) as broken:
+            raise TableError(
+                f"{self.path(table, partition)}: not readable ({broken}); delete it and run again"
+            ) from broken
+        return found.cast(tables.arrow_schema(tables.CONTRACTS[table])).to_pandas()
+
+    def write(self, table: Table, partition: str, frame: pd.DataFrame, recipe: str) -> Stored:
+        """Hold the frame to its contract and store it; the old file stays until the new one is whole.
+
+        Raises:
+            TableError: the frame breaks the table's contract.
+        """
+        checked = tables.conform(frame, table.contract, f"{table.name} {partition}")
+        schema = tables.arrow_schema(table.contract)
+        arrow = pa.Table.from_pandas(checked, schema=schema, preserve_index=False)
+        digest = digest_table(arrow)
+        data = parquet_bytes(arrow, {_DIGEST.decode(): digest, _RECIPE.decode(): recipe})
+        write_atomically(self.path(table.name, partition), data)
+        return Stored(digest, recipe, len(checked), len(data))

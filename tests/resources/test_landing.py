@@ -1,0 +1,285 @@
+"""The landing store: idempotent, for news order-independent, for bars newest first, whole after a crash."""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from finevolve_pipeline import tables
+from finevolve_pipeline.errors import InputError, MissingPartitionError, TableError
+from resources import landing as module
+from resources.landing import (
+    Landing,
+    LandingLockedError,
+    NewsCounts,
+    Revision,
+    register_sources,
+    registered_sources,
+)
+
+
+def item(source_id: str, published_at: str | pd.Timestamp, **changes: Any) -> dict[str, Any]:
+    return {
+        "source": "cls",
+        "source_id": source_id,
+        "url": "",
+        "title": f"title {source_id}",
+        "content": "",
+        "published_at": pd.Timestamp(published_at, tz="Asia/Shanghai")
+        if isinstance(published_at, str)
+        else published_at,
+        "modified_at": pd.NaT,
+        "crawled_at": pd.NaT,
+        "origin": "file:x",
+        "industries_given": [],
+        "importance_given": np.nan,
+    } | changes
+
+
+def news(*items: dict[str, Any]) -> pd.DataFrame:
+    frame = pd.DataFrame(list(items))
+    for column in ("published_at", "modified_at", "crawled_at"):
+        frame[column] = pd.to_datetime(frame[column], utc=True).astype(tables.TIME)
+    return tables.conform(frame, tables.RawNews, "test")
+
+
+def bars(*rows: tuple[str, str, float], volume: float = np.nan) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["session", "code", "close"])
+    frame = frame.assign(open=np.nan, high=np.nan, low=np.nan, volume=volume, amount=np.nan)
+    return tables.conform(frame, tables.Bars, "test")
+
+
+def content(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Landing:
+    return Landing(tmp_path / "landing")
+
+
+def test_items_lie_by_source_and_shanghai_day_oldest_first(store: Landing) -> None:
+    late = item("b", "2025-01-02 23:59:59.999999")
+    counts = store.merge_news(
+        news(
+            late,
+            item("a", "2025-01-03"),
+            item("z", "2025-01-02 08:00"),
+            item("q", "2025-01-02", source="sina"),
+        )
+    )
+    assert counts == NewsCounts(added=4)
+    assert store.news_partitions() == [("cls", "2025-01-02"), ("cls", "2025-01-03"), ("sina", "2025-01-02")]
+    day = store.read_news("cls", "2025-01-02")
+    assert day["source_id"].tolist() == ["z", "b"]
+    assert day["published_at"].iloc[1] == pd.Timestamp("2025-01-02 23:59:59.999999", tz="Asia/Shanghai")
+    pd.testing.assert_frame_equal(day, tables.conform(day, tables.RawNews, "day"))
+
+
+def test_the_same_rows_again_change_no_byte(store: Landing) -> None:
+    frame = news(item("a", "2025-01-02"), item("b", "2025-01-02", industries_given=["801170", "801010"]))
+    store.merge_news(frame)
+    before = content(store.root)
+    stamps = {path: path.stat().st_mtime_ns for path in store.root.rglob("*.parquet")}
+    assert store.merge_news(frame) == NewsCounts(known=2)
+    assert store.merge_news(frame.iloc[::-1]) == NewsCounts(known=2)
+    assert content(store.root) == before
+    assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*.parquet")} == stamps
+
+
+def test_the_first_publication_stays_and_moves_to_its_day(store: Landing) -> None:
+    store.merge_news(news(item("a", "2025-01-05 09:00", title="edited"), item("b", "2025-01-05")))
+    counts = store.merge_news(news(item("a", "2025-01-03 09:00", title="first"), item("b", "2025-01-06")))
+    assert counts == NewsCounts(updated=1, known=1)
+    assert store.read_news("cls", "2025-01-03")["title"].tolist() == ["first"]
+    assert store.read_news("cls", "2025-01-05")["source_id"].tolist() == ["b"]
+    assert store.news_digest("cls", "2025-01-06") is None
+    store.merge_news(news(item("b", "2025-01-04")))
+    assert store.news_digest("cls", "2025-01-05") is None
+
+
+def test_among_equal_times_the_earlier_modification_stays(store: Landing) -> None:
+    changed = pd.Timestamp("2025-01-02 10:00", tz="Asia/Shanghai")
+    store.merge_news(news(item("a", "2025-01-02", modified_at=changed, title="later")))
+    store.merge_news(news(item("a", "2025-01-02", title="sooner")))
+    assert store.read_news("cls", "2025-01-02")["title"].tolist() == ["sooner"]
+
+
+def test_industries_of_all_copies_are_joined_and_the_highest_importance_kept(store: Landing) -> None:
+    first = item("a", "2025-01-02", industries_given=["801170"], importance_given=7.0)
+    second = item("a", "2025-01-04", industries_given=["801010"], importance_given=9.0)
+    store.merge_news(news(second, first))
+    day = store.read_news("cls", "2025-01-02")
+    assert [list(codes) for codes in day["industries_given"]] == [["801010", "801170"]]
+    assert day["importance_given"].tolist() == [9.0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_order_and_chunks_of_merging_do_not_matter(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    items = [
+        item(
+            f"id{chance.randrange(12)}",
+            f"2025-01-0{chance.randrange(1, 5)} 0{chance.randrange(3)}:00",
+            source=chance.choice(["cls", "sina"]),
+            title=chance.choice(["x", "y"]),
+            origin=chance.choice(["file:1", "file:2"]),
+            industries_given=sorted(chance.sample(["801010", "801170", "801780"], chance.randrange(3))),
+            importance_given=chance.choice([np.nan, 3.0, 8.0]),
+        )
+        for _ in range(40)
+    ]
+    whole = Landing(tmp_path / "whole")
+    whole.merge_news(news(*items))
+    chance.shuffle(items)
+    parts = Landing(tmp_path / "parts")
+    for start in range(0, len(items), 7):
+        parts.merge_news(news(*items[start : start + 7]))
+    assert content(parts.root) == content(whole.root)
+    digests = [[store.news_digest(*key) for key in store.news_partitions()] for store in (whole, parts)]
+    assert digests[0] == digests[1]
+
+
+def test_a_move_interrupted_between_its_two_writes_is_completed_by_the_same_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, moved = news(item("a", "2025-01-05"), item("b", "2025-01-05")), news(item("a", "2025-01-03"))
+    calm, struck = Landing(tmp_path / "calm"), Landing(tmp_path / "struck")
+    for store in (calm, struck):
+        store.merge_news(before)
+    calm.merge_news(moved)
+
+    class Struck(Exception):
+        pass
+
+    write = module.write_atomically
+
+    def strike_second(path: Path, data: bytes) -> None:
+        if path.stem == "2025-01-05":
+            raise Struck
+        write(path, data)
+
+    monkeypatch.setattr(module, "write_atomically", strike_second)
+    with pytest.raises(Struck):
+        struck.merge_news(moved)
+    monkeypatch.undo()
+    both = [struck.read_news("cls", day)["source_id"].tolist() for day in ("2025-01-03", "2025-01-05")]
+    assert both == [["a"], ["a", "b"]]
+    again = Landing(struck.root)
+    again.merge_news(moved)
+    assert content(again.root) == content(calm.root)
+
+
+def test_the_digest_tells_content_and_lies_in_the_file(store: Landing) -> None:
+    assert store.news_digest("cls", "2025-01-02") is None
+    store.merge_news(news(item("a", "2025-01-02")))
+    first = store.news_digest("cls", "2025-01-02")
+    assert first is not None
+    store.merge_news(news(item("a", "2025-01-02", importance_given=8.0)))
+    assert store.news_digest("cls", "2025-01-02") != first
+
+
+def test_what_never_landed_is_named(store: Landing) -> None:
+    with pytest.raises(MissingPartitionError, match=r"landing_news 2025-01-02\|cls: nothing landed"):
+        store.read_news("cls", "2025-01-02")
+    with pytest.raises(MissingPartitionError, match="landing_industry_bars 2025-01-02: nothing landed"):
+        store.read_bars("industry_bars", "2025-01-02")
+
+
+def test_a_file_of_another_writer_is_refused(store: Landing) -> None:
+    path = store.root / "news" / "cls" / "2025-01-02.parquet"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not parquet")
+    with pytest.raises(TableError, match="delete it and import again"):
+        store.news_digest("cls", "2025-01-02")
+    with pytest.raises(TableError, match="delete it and import again"):
+        store.read_news("cls", "2025-01-02")
+
+
+def test_bars_newest_number_wins_and_is_counted(store: Landing) -> None:
+    store.merge_bars("industry_bars", bars(("2025-01-03", "801010", 2893.08), ("2025-01-03", "801030", 1.0)))
+    counts = store.merge_bars(
+        "industry_bars", bars(("2025-01-03", "801010", 2893.10), ("2025-01-06", "801010", 5.0))
+    )
+    assert (counts.added, counts.updated, counts.known) == (1, 1, 0)
+    assert counts.revised_closes == (Revision("2025-01-03", "801010", "close", 2893.08, 2893.10),)
+    assert str(counts.revisions[0]) == "801010 2025-01-03 close 2893.08 -> 2893.1"
+    assert store.read_bars("industry_bars", "2025-01-03")["close"].tolist() == [2893.10, 1.0]
+    assert store.bars_sessions("industry_bars") == ["2025-01-03", "2025-01-06"]
+
+
+def test_a_missing_number_erases_none_and_a_new_one_fills_no_revision(store: Landing) -> None:
+    store.merge_bars("industry_bars", bars(("2025-01-03", "801010", 10.0), volume=7.0))
+    counts = store.merge_bars("industry_bars", bars(("2025-01-03", "801010", 10.0)))
+    assert (counts.known, counts.revisions) == (1, ())
+    assert store.read_bars("industry_bars", "2025-01-03")["volume"].tolist() == [7.0]
+    store.merge_bars("industry_bars", bars(("2025-01-06", "801010", np.nan)))
+    filled = store.merge_bars("industry_bars", bars(("2025-01-06", "801010", 11.0)))
+    assert (filled.updated, filled.revisions) == (1, ())
+    assert store.read_bars("industry_bars", "2025-01-06")["close"].tolist() == [11.0]
+
+
+def test_bars_again_change_no_byte(store: Landing) -> None:
+    frame = bars(("2025-01-03", "801010", 10.0), ("2025-01-06", "801010", np.nan))
+    store.merge_bars("industry_bars", frame)
+    before = content(store.root)
+    assert store.merge_bars("industry_bars", frame).known == 2
+    assert content(store.root) == before
+    assert np.isnan(store.read_bars("industry_bars", "2025-01-06")["close"].iloc[0])
+
+
+def test_a_second_importer_is_refused_and_leftovers_are_swept(store: Landing) -> None:
+    store.root.mkdir()
+    leftover = store.root / "news" / "cls" / ".partial-1-x-2025-01-02.parquet"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_bytes(b"half")
+    with open(store.root / ".lock", "ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(
+            LandingLockedError, match="another import is writing here; wait until it has ended"
+        ):
+            store.merge_news(news(item("a", "2025-01-02")))
+        assert leftover.exists()
+    assert store.merge_news(news(item("a", "2025-01-02"))).added == 1
+    assert not leftover.exists()
+    assert store.news_partitions() == [("cls", "2025-01-02")]
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(InputError, match="cannot be written"),
+        Landing(tmp_path / "file" / "landing").importing(),
+    ):
+        pass
+
+
+def test_sources_are_registered_once_and_sorted(tmp_path: Path) -> None:
+    assert registered_sources(tmp_path) == ()
+    register_sources(tmp_path, ["xueqiu", "bbb"])
+    stamp = (tmp_path / "sources.json").stat().st_mtime_ns
+    register_sources(tmp_path, ["bbb"])
+    assert (tmp_path / "sources.json").stat().st_mtime_ns == stamp
+    register_sources(tmp_path, ["aaa"])
+    assert registered_sources(tmp_path) == ("aaa", "bbb", "xueqiu")
+    (tmp_path / "sources.json").write_text("{")
+    with pytest.raises(InputError, match=r"sources.json: damaged .*; delete it and import again"):
+        registered_sources(tmp_path)
+
+
+def test_day_boundary_is_midnight_in_shanghai(store: Landing) -> None:
+    for microsecond, day in ((-1, dt.date(2025, 1, 1)), (0, dt.date(2025, 1, 2))):
+        moment = pd.Timestamp("2025-01-02", tz="Asia/Shanghai") + pd.Timedelta(microsecond, "us")
+        store.merge_news(news(item(f"m{microsecond}", moment)))
+        assert ("cls", day.isoformat()) in store.news_partitions()
