@@ -1,8 +1,9 @@
 """What a prediction costs beside the model: `python benchmarks/replay_overhead.py [--sessions 299]`.
 
-Replays a synthetic world of 31 sectors for each mechanism from parquet tables into a fresh store, and takes the
-backbone's own time off. Counted are: reading tables, news blocks, retrieval, prompts, parsing, freezing, commit.
-Dagster's events are not in it. Where `inspect_ai` is installed, its mock model is timed in the same run.
+Replays a synthetic world of 31 sectors for each mechanism from parquet tables into a fresh store, and takes
+the backbone's own time off. Counted are: reading tables, news blocks, retrieval, prompts, parsing,
+freezing, commit. Dagster's events are not in it. Where `inspect_ai` is installed, its mock model is timed
+in the same run.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ def row(mechanism: str, watch: Stopwatch) -> str:
     late, early = median(watch.overhead[-10:]), median(watch.overhead[25:35])
     per = len(CODES)
     return (
-        f"| {mechanism} | {mean(watch.overhead) / per:.2f} | {mean(watch.whole) / per:.2f} | {early / per:.2f} "
-        f"| {late / per:.2f} | {late / early:.2f} |"
+        f"| {mechanism} | {mean(watch.overhead) / per:.2f} | {mean(watch.whole) / per:.2f} "
+        f"| {early / per:.2f} | {late / per:.2f} | {late / early:.2f} |"
     )
 
 
@@ -139,7 +140,7 @@ def main() -> None:
         embedder = HashingEmbedder(settings.embedder.dimensions, settings.embedder.ngrams)
         print(f"{len(sessions)} sessions, {given.articles} articles a day of {given.characters} characters")
         print(
-            "| mechanism | ms a prediction beside the model | with it | around day 30 | last days | last / day 30 |"
+            "| mechanism | ms a prediction beside the model | with it | day 30 | last day | last / day 30 |"
         )
         print("|---|---|---|---|---|---|")
         for mechanism in ("pipe", "mem0", "memrl"):

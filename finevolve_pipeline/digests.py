@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def digest_bytes(data: bytes) -> str:
@@ -42,12 +43,25 @@ def digest_frame(frame: pd.DataFrame) -> str:
 
 
 def digest_table(table: pa.Table) -> str:
-    """Digest of an Arrow table's content, its types included."""
-    table = table.replace_schema_metadata(None)
+    """Digest of an Arrow table's content, its types included.
+
+    Arrow leaves the bytes under a null undefined, so nulls are filled and their places digested beside.
+    """
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count:
+            columns[f"{name} present"] = pc.cast(pc.is_valid(column), pa.int8())
+            column = pc.fill_null(column, "" if _is_text(column) else pa.scalar(0, pa.int64()).cast(column.type))
+        columns[name] = column
+    filled = pa.table(columns).combine_chunks()
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
+    with pa.ipc.new_stream(sink, filled.schema) as writer:
+        writer.write_table(filled)
     return digest_bytes(sink.getvalue().to_pybytes())
+
+
+def _is_text(column: pa.ChunkedArray) -> bool:
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
 def _without_docstrings(tree: ast.AST) -> ast.AST:

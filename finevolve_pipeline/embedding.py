@@ -1,8 +1,8 @@
 """Embedders: a text becomes a unit vector, so that news blocks can be compared by cosine.
 
-The default `hashing` embedder needs no weights: it counts character n-grams in hashed buckets. Its vectors are the
-same on every platform, because counting is exact and each later step is one correctly rounded operation.
-Vectors are never stored; they are computed again from the text.
+The default `hashing` embedder needs no weights: it counts character n-grams in hashed buckets. Its vectors
+are the same on every platform, because counting is exact and each later step is one correctly rounded
+operation. Vectors are never stored; they are computed again from the text.
 """
 
 from __future__ import annotations
@@ -52,10 +52,12 @@ def _hashed(points: npt.NDArray[np.uint32], size: int) -> npt.NDArray[np.uint32]
 
 
 class HashingEmbedder:
-    """Signed counts of character n-grams in `dimensions` buckets, damped by a square root, scaled to length 1.
+    """Signed counts of character n-grams in `dimensions` buckets, damped by a square root, scaled to length
+    1.
 
-    For the signed count c of a bucket the entry is sign(c) * sqrt(|c| / sum |c|): frequent n-grams (the labels that
-    every article carries) weigh less than in proportion. A text shorter than the shortest n-gram is a zero vector.
+    For the signed count c of a bucket the entry is sign(c) * sqrt(|c| / sum |c|): frequent n-grams (the
+    labels that every article carries) weigh less than in proportion. A text shorter than the shortest
+    n-gram is a zero vector.
 
     Args:
         dimensions: buckets.
@@ -97,7 +99,8 @@ class HashingEmbedder:
         if not hashes:
             return np.zeros(self._dimensions, dtype=np.int64)
         hashed = np.concatenate(hashes)
-        # The high bits choose the bucket, the lowest bit its sign; counting both at once keeps everything integer.
+        # The high bits choose the bucket, the lowest bit its sign; counting both at once keeps everything
+        # integer.
         bucket = (hashed.astype(np.uint64) * np.uint64(self._dimensions)) >> np.uint64(32)
         slot = bucket.astype(np.intp) * 2 + (hashed & np.uint32(1)).astype(np.intp)
         counted = np.bincount(slot, minlength=2 * self._dimensions).reshape(self._dimensions, 2)

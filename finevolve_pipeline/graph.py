@@ -85,7 +85,8 @@ class Table:
             if digest is None and not item.optional:
                 absent.append(item)
             digests[f"{item.table}/{item.partition}"] = digest
-        return Recipe(digest_json({"code": self.code_version, "inputs": digests}), tuple(absent))
+        made_by = {"code": self.code_version, "contract": str(tables.arrow_schema(self.contract))}
+        return Recipe(digest_json({**made_by, "inputs": digests}), tuple(absent))
 
     def require_inputs(self, partition: str, recipe: Recipe) -> None:
         """Raises `MissingPartitionError` naming the first absent input and what makes it."""
@@ -177,7 +178,7 @@ class Graph:
             tuple(news_key(day, source) for day in self.calendar_days for source in self.sources),
             lambda key, _: (Input(f"{LANDING}news", key),),
             build,
-            code_version("finevolve_pipeline.tables"),
+            code_version(),
         )
 
     def _raw_inputs(self, day: dt.date, reader: TableReader) -> tuple[Input, ...]:
@@ -276,7 +277,7 @@ class Graph:
             _keys(self.settings.market.sessions),
             lambda key, _: (Input(f"{LANDING}{name}", key),),
             lambda key, reader: reader.read(f"{LANDING}{name}", key),
-            code_version("finevolve_pipeline.tables"),
+            code_version(),
         )
 
     def _bar_inputs(self, sessions: Sequence[dt.date], optional: bool) -> tuple[Input, ...]:

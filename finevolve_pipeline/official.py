@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline import calendar
-from finevolve_pipeline.errors import InputError
+from finevolve_pipeline.errors import InputError, UniverseError
 from finevolve_pipeline.importing import (
     Reject,
     Row,
@@ -34,6 +34,7 @@ from finevolve_pipeline.market.importing import BarReader
 from finevolve_pipeline.news import importing as news
 from finevolve_pipeline.news.importing import Chunks, NewsItem, NewsReader
 from finevolve_pipeline.spreadsheet import unsafe_cell
+from finevolve_pipeline.universe import industry
 
 SOURCE = "official"
 """Source id of items that name no source."""
@@ -155,7 +156,13 @@ class _DayFile:
         if not isinstance(values, dict):
             raise RowError(f"a {type(article).__name__}, neither text nor object")
         columns = find_columns(tuple(str(name) for name in values), news.FIELDS, self.items.options.columns)
-        return self.items.item(values, columns, day=self.day, industries=(code,), default_source=SOURCE)
+        return self.items.item(
+            values,
+            columns,
+            day=self.day,
+            industries=_industries(values.get("industries"), code),
+            default_source=SOURCE,
+        )
 
     def _bar(self, number: int, values: Mapping[str, Any]) -> market.Bar | None:
         """The row's bar, None if it holds no number."""
@@ -163,6 +170,16 @@ class _DayFile:
         if all(market.is_missing(cell) for cell in cells):
             return None
         return self.bars.bar(number, {**values, _DAY: self.day}, {**self.columns, "date": _DAY})
+
+
+def _industries(given: object, code: str) -> tuple[str, ...]:
+    """Codes of an article: those it lists itself (none: market-wide), else the sector it stands under."""
+    if not isinstance(given, list):
+        return (code,)
+    try:
+        return tuple(sorted({industry(str(name)).code for name in given}))
+    except UniverseError:
+        return (code,)
 
 
 def read_news_list(cell: object) -> list[Any]:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from finevolve_pipeline import digests
+from finevolve_pipeline.digests import digest_table
 
 
 def test_json_digest_ignores_the_order_of_keys() -> None:
@@ -80,3 +82,18 @@ def test_source_digest_sees_code_and_data_but_no_comment(
 def test_source_digest_names_a_module_that_does_not_exist() -> None:
     with pytest.raises(ModuleNotFoundError, match="finevolve_pipeline_absent"):
         digests.source_digest("finevolve_pipeline_absent")
+
+
+def test_a_missing_number_has_one_digest_whatever_lies_under_it() -> None:
+    one = pa.array([1.0, 5.0], mask=np.array([False, True]))
+    other = pa.array([1.0, 7.0], mask=np.array([False, True]))
+    zero = pa.array([1.0, 0.0])
+    assert digest_table(pa.table({"x": one})) == digest_table(pa.table({"x": other}))
+    assert digest_table(pa.table({"x": one})) != digest_table(pa.table({"x": zero}))
+
+
+def test_missing_times_and_texts_can_be_digested() -> None:
+    times = pa.array([None, 1], pa.timestamp("us", tz="Asia/Shanghai"))
+    texts = pa.array([None, "a"], pa.string())
+    empty = pa.array(["", "a"], pa.string())
+    assert digest_table(pa.table({"t": times, "x": texts})) != digest_table(pa.table({"t": times, "x": empty}))

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.cli.output import emit_json, json_option, messages
-from finevolve_pipeline.errors import InputError
+from finevolve_pipeline.errors import CalendarError, FinEvolveError, InputError
 from finevolve_pipeline.files import PARTIAL
 from finevolve_pipeline.importing import ENCODINGS, Rejects, RowFile
 from finevolve_pipeline.market.bars import AMOUNT_UNITS, VOLUME_UNITS
@@ -307,13 +307,13 @@ class _Import:
     def run(self, jobs: Sequence[_Job], as_json: bool) -> None:
         """Import file by file; a file that cannot be used does not stop the others."""
         reports: list[FileReport] = []
-        failures: list[InputError] = []
+        failures: list[FinEvolveError] = []
         with self.landing.importing():
             self._sweep()
             for path, kind, job in jobs:
                 try:
                     report = self._import(path, kind, job)
-                except InputError as unusable:
+                except (InputError, CalendarError) as unusable:
                     failures.append(unusable)
                     continue
                 reports.append(report)

@@ -129,10 +129,10 @@ def alpha_command(sector: str, day: dt.date, as_json: bool) -> None:
         return
     print_table(
         f"{chosen.code}.SI {chosen.name_zh} ({chosen.name_en}), predicted on {day}",
-        ["horizon", "known on", "close from", "close to", "points", "industry", "CSI1000", "excess"],
+        ["h", "known on", "close from", "close to", "points", "industry", "CSI1000", "excess"],
         [
             [
-                f"{row['horizon']} sessions",
+                f"{row['horizon']}",
                 str(row["matured_on"]),
                 f"{row['close_from']:.2f}",
                 f"{row['close_to']:.2f}",
@@ -196,7 +196,7 @@ def print_ic(pipeline: Pipeline, stage: str = "overall", method: str | None = No
         print_table(
             f"Backbone {backbone}, {stage.replace('_', ' ')}, {method}, cells valid in every run",
             ["method", *(f"{metric} {h}d" for h in horizons for metric in METRICS), "ΔtsIC", "ΔcsIC"],
-            [list(row.texts()) for row in rows if row.backbone == backbone],
+            [[text.replace(" ↑", "↑") for text in row.texts()] for row in rows if row.backbone == backbone],
         )
     for note in table2_notes(rows):
         results.print(note)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -91,13 +93,18 @@ def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1
 ) -> None:
     """A table for people; the first `text_columns` columns are left-aligned, the others are numbers."""
-    table = Table(title=title, title_justify="left")
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1)
+    )
     for position, column in enumerate(columns):
+        is_text = position < text_columns
         table.add_column(
-            column, justify="left" if position < text_columns else "right", no_wrap=position == 0
+            column, justify="left" if is_text else "right", no_wrap=position == 0 or not is_text, overflow="fold"
         )
     for row in rows:
         table.add_row(*row)
+    if Measurement.get(results, results.options.update(max_width=1000), table).maximum > results.width:
+        table.padding = (0, 0, 0, 0)
     results.print(table)
 
 

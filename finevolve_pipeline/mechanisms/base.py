@@ -1,8 +1,9 @@
 """The interface of all experience mechanisms: mature, retrieve, (predict), append.
 
-A mechanism keeps one store per sector. Its state changes only in `apply`, event by event, and the events are what
-the replay's journal stores: the state after any day is the fold of the journal up to that day, whether the days
-were just lived or read back. `mature` and `append` only *say* what should change; `retrieve` changes nothing.
+A mechanism keeps one store per sector. Its state changes only in `apply`, event by event, and the events
+are what the replay's journal stores: the state after any day is the fold of the journal up to that day,
+whether the days were just lived or read back. `mature` and `append` only *say* what should change;
+`retrieve` changes nothing.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class MaturedPrediction:
 class Situation:
     """What a sector's prediction of `session` starts from.
 
-    `key` is the vector of its news block, of length 1 or 0; it has no entries where the mechanism compares no news.
+    `key` is the vector of its news block, of length 1 or 0; it has no entries where the mechanism compares
+    no news.
     """
 
     session: dt.date
@@ -153,7 +155,9 @@ class Event:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The event back from the journal."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items() if k != "event"})
+        given: dict[str, Any] = {name: item for name, item in value.items() if name != "event"}
+        given |= {name: tuple(item) for name, item in given.items() if isinstance(item, list)}
+        return cls(**given)
 
 
 @dataclass(frozen=True)
@@ -263,9 +267,10 @@ class Mechanism(ABC):  # noqa: B024  (every method has a meaning of its own: Pip
         Raises:
             ReplayMismatchError: the entry is none of its events.
         """
-        for kind in (*cls.events, UpdateFailed):
-            if kind.kind == value.get("event"):
-                return kind.from_json(value)
+        known: tuple[type[Event], ...] = (*cls.events, UpdateFailed)
+        for event in known:
+            if event.kind == value.get("event"):
+                return event.from_json(value)
         raise ReplayMismatchError(
             f"{cls.__name__}: the journal holds an event {value.get('event')!r}; it has no such one"
         )

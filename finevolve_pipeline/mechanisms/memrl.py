@@ -1,12 +1,13 @@
-"""MemRL (paper, Appendix B): trajectories with a learned utility Q, recalled by similarity first and by Q second.
+"""MemRL (paper, Appendix B): trajectories with a learned utility Q, recalled by similarity first and by Q
+second.
 
-When an outcome becomes known, the reward r = score * alpha moves the Q of the prediction's own memory and then of
-the memories it had been shown, in rank order: Q <- Q + learning_rate * (r - Q). One Q serves all horizons
-(`q_scope = "shared"`), or each horizon has its own (`per_horizon`); then their mean ranks a memory, because one
-prediction is shown one list. An invalid score or an undefined alpha changes nothing.
+When an outcome becomes known, the reward r = score * alpha moves the Q of the prediction's own memory and
+then of the memories it had been shown, in rank order: Q <- Q + learning_rate * (r - Q). One Q serves all
+horizons (`q_scope = "shared"`), or each horizon has its own (`per_horizon`); then their mean ranks a
+memory, because one prediction is shown one list. An invalid score or an undefined alpha changes nothing.
 
-A memory that no outcome has touched has exactly the initial Q and no visits, and every update counts as a visit,
-also one whose reward happens to equal Q and leaves the number as it was.
+A memory that no outcome has touched has exactly the initial Q and no visits, and every update counts as a
+visit, also one whose reward happens to equal Q and leaves the number as it was.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class MemRL(TrajectoryMechanism):
     async def mature(
         self, session: dt.date, code: str, matured: Sequence[MaturedPrediction], backbone: Backbone
     ) -> Sequence[Event]:
-        """One reward for each matured prediction with a valid score and a defined alpha, oldest source first."""
+        """One reward a matured prediction with a valid score and a defined alpha, oldest source first."""
         return [
             Rewarded(
                 code=code,

@@ -33,7 +33,8 @@ def mechanism_class(name: str) -> type[Mechanism]:
     if name not in offered:
         known = ", ".join([*BUILT_IN, *sorted(offered)])
         raise SettingsError(
-            f"mechanism {name!r}: not among {known}; correct [experiments] or install the package that offers it"
+            f"mechanism {name!r}: not among {known}; correct [experiments] or install the package "
+            f"that offers it"
         )
     return _loaded(offered[name])
 
@@ -68,6 +69,6 @@ def mechanism_settings(name: str, kind: type[Mechanism], values: Mapping[str, An
 
 
 def code_digest(kind: type[Mechanism]) -> str:
-    """Digest of the code that decides a mechanism's behaviour: the modules of its classes and those it names."""
+    """Digest of the code behind a mechanism: the modules of its classes and those it names."""
     modules = {base.__module__ for base in kind.__mro__ if issubclass(base, Mechanism)}
     return source_digest(*sorted(modules | set(kind.code_modules)))

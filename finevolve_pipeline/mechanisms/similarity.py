@@ -1,8 +1,9 @@
 """Cosine similarity to the growing memories of one sector, the same number on every machine.
 
-Floating-point sums depend on their order, and the order on the BLAS in use. So vectors are first rounded onto an
-integer grid so coarse that every partial sum of a scalar product is an integer of at most 24 bits: float32 then
-adds exactly, in any order. The rounding moves a cosine by about 1e-4; the result is given to 6 decimals.
+Floating-point sums depend on their order, and the order on the BLAS in use. So vectors are first rounded
+onto an integer grid so coarse that every partial sum of a scalar product is an integer of at most 24 bits:
+float32 then adds exactly, in any order. The rounding moves a cosine by about 1e-4; the result is given to 6
+decimals.
 """
 
 from __future__ import annotations
@@ -51,8 +52,11 @@ class SimilarityIndex:
         query, length = self._on_grid(vector)
         products = (self._grid[: self._count] @ query).astype(np.float64)
         lengths = self._lengths[: self._count] * length
-        cosines = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-        return np.round(cosines, DECIMALS) + 0.0  # + 0.0 makes -0.0 an ordinary zero
+        cosines = np.zeros(self._count)
+        np.divide(products, lengths, out=cosines, where=lengths > 0)
+        np.round(cosines, DECIMALS, out=cosines)
+        cosines += 0.0  # makes -0.0 an ordinary zero
+        return cosines
 
     def _on_grid(self, vector: Vectors) -> tuple[Vectors, float]:
         rounded = np.rint(vector * np.float32(self._scale))

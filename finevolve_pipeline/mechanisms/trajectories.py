@@ -1,8 +1,8 @@
 """What Mem0 and MemRL share: every prediction becomes a memory of its sector, keyed by its news block.
 
-A memory is its news block, its scores and reasoning, and the memories it was shown. It is made right after the
-prediction and can be recalled from the next session on. The journal only names it: what it holds stands in the
-day's predictions, retrievals and news window already, and is never stored twice.
+A memory is its news block, its scores and reasoning, and the memories it was shown. It is made right after
+the prediction and can be recalled from the next session on. The journal only names it: what it holds stands
+in the day's predictions, retrievals and news window already, and is never stored twice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""`finevolve audit`: does a user's own run keep the benchmark's promises? Each check could fail and says on what day.
+"""`finevolve audit`: does a user's own run keep the benchmark's promises? Each check could fail and says on
+what day.
 
 - *chain*: every stored day fits its parent, its inputs and its files.
 - *news*: no window holds an article from after its cutoff.
 - *memories*: every memory shown was made before the day it was shown.
 - *evidence*: every change that rests on outcomes rests on outcomes known by then, and on their true values.
-- *future*: with all news, closes and labels after a day changed, the days up to it come out byte for byte the same.
+- *future*: with all news, closes and labels after a day changed, the days up to it come out byte for byte
+  the same.
 - *order*: other sector order and other concurrency give the same bytes.
 - *canary*: a mechanism that reaches for tomorrow is stopped, by name.
 
@@ -62,7 +64,8 @@ class AuditReport:
 
 
 class PerturbedFuture:
-    """A reader for which everything after a session is different: texts, importance, order, closes and labels.
+    """A reader for which everything after a session is different: texts, importance, order, closes and
+    labels.
 
     Args:
         reader: the true tables.
@@ -159,7 +162,8 @@ def audit(
         backbone: answers the re-replayed predictions; must answer as it did.
         embedder: as in the run.
         progress: called with a line before each step.
-        cuts: sessions t after which the future is changed; by default one and two thirds through, and the last.
+        cuts: sessions t after which the future is changed; by default one and two thirds through, and the
+            last.
         replayed: at most this many sessions up to each cut are replayed again.
 
     Raises:
@@ -236,7 +240,7 @@ class _Auditor:
             return Finding(
                 "memories",
                 False,
-                f"{first['session']} {first['code']}: memory {first['memory_id']} was made on {first['made_on']}",
+                f"{first['session']} {first['code']}: memory {first['memory_id']} is of {first['made_on']}",
             )
         return Finding("memories", True, f"{len(shown)} memories shown, each made on an earlier day")
 

@@ -1,8 +1,8 @@
 """The clocked gateway: the only way from stored tables to a mechanism or a prompt.
 
-It stands at one session and answers for that session and earlier ones. A question about anything later, and a table
-that holds something later than it may, raise `LookAheadError`. Two tables are read and no others: `news_window` and
-`matured_alpha`.
+It stands at one session and answers for that session and earlier ones. A question about anything later, and
+a table that holds something later than it may, raise `LookAheadError`. Two tables are read and no others:
+`news_window` and `matured_alpha`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class Gateway:
         """The news block of every industry, as it stood at the cutoff of `session`.
 
         Raises:
-            LookAheadError: `session` is after the clock, or the window holds an article from after its cutoff.
+            LookAheadError: `session` is after the clock, or the window holds an article from after its
+                cutoff.
         """
         day = self._day_of_news(session, asker)
         return day if session == self._clock else _without_texts(day)
@@ -151,8 +152,8 @@ class Gateway:
     def _sharing_items(self, built: Mapping[str, NewsBlock]) -> Mapping[str, NewsBlock]:
         """The same blocks with one object an article.
 
-        An article stands in the blocks of many sectors and of up to five sessions; without this the memories of
-        a full window would hold its text many times over.
+        An article stands in the blocks of many sectors and of up to five sessions; without this the
+        memories of a full window would hold its text many times over.
         """
         known: dict[str, NewsItem] = {}
         shared: dict[str, NewsBlock] = {}
@@ -211,8 +212,8 @@ def require_observable(window: pd.DataFrame, session: dt.date) -> None:
     if late.any():
         first = window.loc[late].iloc[0]
         raise LookAheadError(
-            f"news_window {session}: article {first['article_id']} was published {first['published_at']}, after the "
-            f"cutoff {calendar.cutoff(session)}; materialise news_window again"
+            f"news_window {session}: article {first['article_id']} was published {first['published_at']}, "
+            f"after the cutoff {calendar.cutoff(session)}; materialise news_window again"
         )
     others = window["session"] != session.isoformat()
     if others.any():
@@ -249,22 +250,23 @@ def known_outcomes(
     for outcome in rows.values():
         if outcome.matured_on > session:
             raise LookAheadError(
-                f"matured_alpha {session}: the outcome of {outcome.code} from {outcome.predicted_on} is known on "
-                f"{outcome.matured_on} only; materialise matured_alpha again"
+                f"matured_alpha {session}: the outcome of {outcome.code} from {outcome.predicted_on} is "
+                f"known on {outcome.matured_on} only; materialise matured_alpha again"
             )
     spans = {(o.predicted_on, o.matured_on, o.horizon) for o in rows.values()}
     for predicted_on, matured_on, horizon in sorted(spans):
         if matured_on != session or calendar.session_index(predicted_on) != here - horizon:
             raise TableError(
-                f"matured_alpha {session}: an outcome from {predicted_on} to {matured_on} is not {horizon} sessions "
-                f"up to {session}; materialise matured_alpha again"
+                f"matured_alpha {session}: an outcome from {predicted_on} to {matured_on} is not {horizon} "
+                f"sessions up to {session}; materialise matured_alpha again"
             )
     try:
         return {code: tuple(rows[code, horizon] for horizon in horizons) for code in CODES}
     except KeyError as absent:
         code, horizon = absent.args[0]
         raise TableError(
-            f"matured_alpha {session}: no row for {code} at horizon {horizon}; materialise matured_alpha again"
+            f"matured_alpha {session}: no row for {code} at horizon {horizon}; "
+            f"materialise matured_alpha again"
         ) from None
 
 

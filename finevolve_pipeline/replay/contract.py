@@ -1,8 +1,9 @@
 """A day's tables against their contracts, quickly.
 
-`tables.conform` takes about ten milliseconds a table, whatever its size, and a replay writes two small ones a day.
-Here the contract's own rules are asked of the Arrow columns at once; only a table that breaks one, or a contract
-with a rule unknown here, goes to `tables.conform`, which names the rule, the value and the row.
+`tables.conform` takes about ten milliseconds a table, whatever its size, and a replay writes two small ones
+a day. Here the contract's own rules are asked of the Arrow columns at once; only a table that breaks one,
+or a contract with a rule unknown here, goes to `tables.conform`, which names the rule, the value and the
+row.
 """
 
 from __future__ import annotations

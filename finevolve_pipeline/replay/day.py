@@ -247,7 +247,7 @@ def _unreadable(horizons: tuple[int, ...], problem: str) -> PredictionAnswer:
 
 
 def _storable(answer: PredictionAnswer) -> PredictionAnswer:
-    """The answer without lone surrogates, which JSON can hold and UTF-8 cannot: live and stored texts are one."""
+    """The answer without lone surrogates, which UTF-8 cannot hold: live text must equal stored text."""
     return replace(
         answer,
         invalid={horizon: _encodable(why) for horizon, why in answer.invalid.items()},

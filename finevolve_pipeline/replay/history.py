@@ -1,7 +1,7 @@
 """A chain's own past: what it predicted, what it saw, and which of it has matured.
 
-Predictions are recorded when they are frozen. Their news is not kept twice: it is the gateway's, read again from
-the news window after a resume, and so are the vectors by which news is compared.
+Predictions are recorded when they are frozen. Their news is not kept twice: it is the gateway's, read again
+from the news window after a resume, and so are the vectors by which news is compared.
 """
 
 from __future__ import annotations
@@ -74,9 +74,11 @@ class History:
         return vector
 
     def keys(self, session: dt.date) -> Vectors:
-        """The vectors of all news blocks of a session, shape (industries, dimensions), in the universe's order.
+        """The vectors of all news blocks of a session, shape (industries, dimensions), in the universe's
+        order.
 
-        They are made for all sectors in one batch, so that a live day and a resumed one embed the same texts together.
+        They are made for all sectors in one batch, so that a live day and a resumed one embed the same
+        texts together.
         """
         if self._keys is None or self._keys[0] != session:
             day = self._gateway.news(session, self._asker)

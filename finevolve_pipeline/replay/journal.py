@@ -5,8 +5,8 @@
     <root>/<experiment>/<session>/predictions.parquet, retrievals.parquet, experience.jsonl.gz, manifest.json
 
 The data files are written first, the manifest last: a folder without one is no day. Every manifest names its
-parent's digest, so the days form a chain that cannot be spliced. The same content gives the same bytes, and no
-file knows when it was written.
+parent's digest, so the days form a chain that cannot be spliced. The same content gives the same bytes, and
+no file knows when it was written.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class ReplayStore:
                 )
         if not wanted:
             table = schema.empty_table() if columns is None else schema.empty_table().select(list(columns))
-            return table.to_pandas()
+            return pd.DataFrame(table.to_pandas())
         paths = [str(self.folder(experiment, session) / name) for session in wanted]
         try:
             table = pads.dataset(paths, schema=schema, format="parquet").to_table(
@@ -317,7 +317,7 @@ class ReplayStore:
             raise damaged(
                 experiment, session, f"{name} cannot be read ({str(broken).splitlines()[0]})"
             ) from broken
-        return table.to_pandas()
+        return pd.DataFrame(table.to_pandas())
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -429,5 +429,6 @@ def _day(name: str) -> dt.date | None:
 def damaged(experiment: str, session: dt.date, what: str) -> ReplayMismatchError:
     """The error for a stored day that cannot be trusted."""
     return ReplayMismatchError(
-        f"replay {experiment} {session}: {what}; remove it with `finevolve reset {experiment} --from {session}`"
+        f"replay {experiment} {session}: {what}; remove it with "
+        f"`finevolve reset {experiment} --from {session}`"
     )

@@ -1,8 +1,9 @@
 """Replaying a range of sessions of one experiment: reuse what is stored, verify it, replay what is missing.
 
-State is never stored. A run that continues folds the journal of the stored days, in order, and then goes on; it
-ends with the same bytes as a run that was never interrupted. A stored day that rests on other inputs, settings,
-code or another parent than the present ones stops the run with the command that removes it.
+State is never stored. A run that continues folds the journal of the stored days, in order, and then goes
+on; it ends with the same bytes as a run that was never interrupted. A stored day that rests on other
+inputs, settings, code or another parent than the present ones stops the run with the command that removes
+it.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Parts:
 
 
 def identity(experiment: Experiment, parts: Parts) -> dict[str, object]:
-    """Everything beside the input tables that can change a stored byte of the experiment, as readable JSON."""
+    """All that can change a stored byte of the experiment, beside the input tables, as readable JSON."""
     settings, kind = parts.settings, parts.mechanism_kind(experiment)
     chosen = mechanism_settings(experiment.mechanism, kind, settings.mechanisms.get(experiment.mechanism, {}))
     return {
@@ -115,8 +116,8 @@ def replay(
 
     Args:
         experiment: mechanism and backbone.
-        sessions_to_run: consecutive sessions of the benchmark's window. All sessions of the window before them must
-            be stored: the chain begins with the window.
+        sessions_to_run: consecutive sessions of the benchmark's window. All sessions of the window before
+            them must be stored: the chain begins with the window.
         settings: effective settings.
         reader: where `news_window` and `matured_alpha` are read.
         store: where the days go.
@@ -152,7 +153,8 @@ def verify(experiment: Experiment, parts: Parts, store: ReplayStore) -> Iterator
     """The stored days of the chain from its beginning, each checked as a run that continues would check it.
 
     Raises:
-        ReplayMismatchError: a day does not fit its parent or the present inputs, settings or code, or is damaged.
+        ReplayMismatchError: a day does not fit its parent or the present inputs, settings or code, or is
+            damaged.
         MissingPartitionError: a table that a day was made from is not stored any more.
     """
     check = _Run(experiment, parts, store)
@@ -221,8 +223,8 @@ class _Run:
         if missing and missing[0] < wanted[0]:
             raise MissingPartitionError(
                 f"replay {self._experiment.key} {missing[0]}: not stored, and {wanted[0]} rests on it; first "
-                f"`finevolve run --from {missing[0]} --to {wanted[-1]} --mechanism {self._experiment.mechanism} "
-                f"--backbone {self._experiment.backbone}`"
+                f"`finevolve run --from {missing[0]} --to {wanted[-1]} "
+                f"--mechanism {self._experiment.mechanism} --backbone {self._experiment.backbone}`"
             )
 
     def verified(self, session: dt.date, parent: str) -> Manifest:
@@ -252,7 +254,8 @@ class _Run:
     def _mismatch(self, session: dt.date, what: str, start: dt.date) -> ReplayMismatchError:
         key = self._experiment.key
         return ReplayMismatchError(
-            f"replay {key} {session}: {what}; remove it with `finevolve reset {key} --from {start}` and run again"
+            f"replay {key} {session}: {what}; remove it with `finevolve reset {key} --from {start}` "
+            f"and run again"
         )
 
     def _inputs(self, session: dt.date) -> dict[str, str]:
@@ -314,7 +317,7 @@ class _Run:
         references: dict[tuple[str, str], list[str]] = {}
         for session, code, _rank, memory in sorted(zip(*_columns(retrievals), strict=True)):
             references.setdefault((session, code), []).append(memory)
-        rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        rows: dict[str, dict[str, list[Mapping[Any, Any]]]] = {}
         for row in predictions.to_dict("records"):
             rows.setdefault(row["session"], {}).setdefault(row["code"], []).append(row)
         for day in sessions:
@@ -333,7 +336,7 @@ def _columns(frame: Any) -> list[list[Any]]:
 
 
 def _trajectory(
-    session: dt.date, code: str, rows: Sequence[Mapping[str, Any]], references: tuple[str, ...]
+    session: dt.date, code: str, rows: Sequence[Mapping[Any, Any]], references: tuple[str, ...]
 ) -> Trajectory:
     return Trajectory(
         session=session,

@@ -643,6 +643,33 @@ def test_the_official_layout_lands_news_with_industries_and_bars(
     assert {path: path.read_bytes() for path in home.rglob("*.parquet")} == before
 
 
+def test_articles_that_list_their_industries_keep_them(
+    finevolve: Finevolve, tmp_path: Path, home: Path
+) -> None:
+    own = {"id": "own", "content": "x", "source": "cls", "industries": ["801010.SI", "801170.SI"]}
+    market_wide = {"id": "wide", "content": "y", "source": "cls", "industries": []}
+    other_scheme = {"id": "other", "content": "z", "source": "cls", "industries": ["Shipping"]}
+    listed = json.dumps([own, market_wide, other_scheme])
+    path = official(
+        tmp_path / "20250102.csv", *(["2025-01-02", code, listed] + [""] * 3 for code in ("801010", "801780"))
+    )
+    assert finevolve("official", path, "--volume-unit", "shares").code == 0
+    landed = (
+        Landing(home / "landing").read_news("cls", "2025-01-02").set_index("source_id")["industries_given"]
+    )
+    assert {name: list(codes) for name, codes in landed.items()} == {
+        "own": ["801010", "801170"],
+        "wide": [],
+        "other": ["801010", "801780"],
+    }
+
+
+def test_a_day_without_news_and_numbers_is_no_error(finevolve: Finevolve, tmp_path: Path) -> None:
+    path = official(tmp_path / "20250102.csv", ["2025-01-02", "801010", "[]", "", "", ""])
+    outcome = finevolve("official", path, "--volume-unit", "shares")
+    assert (outcome.code, outcome.err, outcome.out) == (0, [], "20250102.csv: 0 rejected\n")
+
+
 BAD_OFFICIAL: dict[str, tuple[list[object], str]] = {
     "day of another file": (
         ["2025-01-03", "801010", '["x"]', "", "", ""], "date '2025-01-03': not the day of the file's name",

@@ -94,7 +94,8 @@ def hold() -> None:
 
     def wait(self, experiment, day, foundation):
         manifest = committed(self, experiment, day, foundation)
-        print("held", flush=True)
+        sys.stdout.write("held\n")
+        sys.stdout.flush()
         sys.stdin.read()
         return manifest
 
@@ -105,4 +106,6 @@ if __name__ == "__main__":
     store, mechanism, point = sys.argv[1:]
     mortal = point == "while a model is asked"
     (hold if point == "hold" else POINTS[point])()
-    replayed(Path(store), mechanism, small_parts(SETTINGS, backbone=MortalBackbone() if mortal else EchoBackbone()))
+    replayed(
+        Path(store), mechanism, small_parts(SETTINGS, backbone=MortalBackbone() if mortal else EchoBackbone())
+    )

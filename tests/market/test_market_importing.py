@@ -114,3 +114,10 @@ def test_two_numbers_for_one_bar_in_one_file_are_a_conflict(tmp_path: Path) -> N
     assert [tuple(reject) for reject in rejects] == [
         (3, "801010 2025-01-02: row 2 has other numbers for it", "801010,2025-01-02,3")
     ]
+
+
+def test_a_session_after_today_is_refused(tmp_path: Path) -> None:
+    text = "code,date,close\n801010,2026-06-01,2\n801010,2026-06-02,3\n"
+    frame, rejects, _ = read(tmp_path / "a.csv", text, options())
+    assert frame["session"].tolist() == ["2026-06-01"]
+    assert [reject.reason for reject in rejects] == ["session 2026-06-02: lies in the future"]

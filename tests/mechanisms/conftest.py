@@ -81,7 +81,7 @@ class Bench:
         return trajectory.memory_id
 
     def mature(self, day: int, *outcomes: tuple[int, int, float]) -> list:
-        """Outcomes (source day, horizon, alpha) that became known on `day`, in that order. Returns the events."""
+        """Outcomes (source day, horizon, alpha) that become known on `day`, in that order; the events."""
         matured = [
             MaturedPrediction(
                 self.past.trajectories[self.id(source)],
@@ -98,7 +98,9 @@ class Bench:
         return [DAYS.index(one.shown.made_on) for one in self.retrieve(day, angle)]
 
     def retrieve(self, day: int, angle: float | None = 0.0):
-        situation = Situation(DAYS[day], industry(CODE), NewsBlock((), 0), MarketContext(1.0, ()), vector(angle))
+        situation = Situation(
+            DAYS[day], industry(CODE), NewsBlock((), 0), MarketContext(1.0, ()), vector(angle)
+        )
         return self.mechanism.retrieve(situation)
 
     @staticmethod

@@ -64,8 +64,14 @@ def test_an_unknown_mechanism_lists_the_known_ones(monkeypatch):
     [
         ({"top_k": 5, "min_similarity": 0.1, "k": 1}, r"mechanisms.mem0.k: Extra inputs are not permitted"),
         ({"top_k": 5}, "mechanisms.mem0.min_similarity: Field required"),
-        ({"top_k": 0, "min_similarity": 0.1}, "mechanisms.mem0.top_k: Input should be greater than or equal to 1"),
-        ({"top_k": 5, "min_similarity": 2}, "mechanisms.mem0.min_similarity: Input should be less than or equal"),
+        (
+            {"top_k": 0, "min_similarity": 0.1},
+            "mechanisms.mem0.top_k: Input should be greater than or equal to 1",
+        ),
+        (
+            {"top_k": 5, "min_similarity": 2},
+            "mechanisms.mem0.min_similarity: Input should be less than or equal",
+        ),
     ],
 )
 def test_settings_are_checked_and_the_keys_named(values, message):

@@ -1,4 +1,5 @@
-"""A small deterministic world for replay tests and measurements: tables in memory, settings, a model without a model.
+"""A small deterministic world for replay tests and measurements: tables in memory, settings, a model
+without a model.
 
 News windows and outcomes look like the pipeline's own; every number and text follows from the seed.
 """
@@ -26,10 +27,28 @@ from finevolve_pipeline.settings import Experiment, Settings, load_settings
 from finevolve_pipeline.tables import NewsWindow, Outcomes, conform, empty
 from finevolve_pipeline.universe import CODES
 
-WORDS = (
-    "产能利用率上升 政策支持力度加大 订单同比增长 价格连续上涨 需求回暖 库存下降 出口管制 监管趋严 利润下滑 "
-    "新项目投产 补贴退坡 技术突破 资金净流入 限产 运价走高 集采降价 消费复苏 海外订单 原材料涨价 行业整合"
-).split()
+WORDS = [
+    "产能利用率上升",
+    "政策支持力度加大",
+    "订单同比增长",
+    "价格连续上涨",
+    "需求回暖",
+    "库存下降",
+    "出口管制",
+    "监管趋严",
+    "利润下滑",
+    "新项目投产",
+    "补贴退坡",
+    "技术突破",
+    "资金净流入",
+    "限产",
+    "运价走高",
+    "集采降价",
+    "消费复苏",
+    "海外订单",
+    "原材料涨价",
+    "行业整合",
+]
 
 
 class MemoryReader:
@@ -59,7 +78,7 @@ class MemoryReader:
 def news_windows(
     sessions: Sequence[dt.date], articles_a_day: int, characters: int
 ) -> dict[str, pd.DataFrame]:
-    """A five-day window for each session; every calendar day has `articles_a_day` articles of 1-3 industries."""
+    """A five-day window a session; every calendar day has `articles_a_day` articles of 1-3 industries."""
     by_day: dict[dt.date, list[dict[str, object]]] = {}
     for day in calendar.days_between(sessions[0] - dt.timedelta(days=4), sessions[-1]):
         chance = random.Random(day.toordinal())

@@ -85,7 +85,9 @@ def test_a_leak_behind_the_gateway_is_found_by_changing_the_future(tmp_path):
 
     experiment = Experiment(mechanism="peeking", backbone="rules")
     report = Watched(experiment, parts, store, lambda _: None).report((SESSIONS[3],), 3)
-    assert failures(report) == [("future", f"cut {SESSIONS[3]}: {SESSIONS[1]} predictions.parquet depends on the future")]
+    assert failures(report) == [
+        ("future", f"cut {SESSIONS[3]}: {SESSIONS[1]} predictions.parquet depends on the future")
+    ]
 
 
 class Counting(Mechanism):
@@ -114,7 +116,9 @@ class WrongEvidence(MemRL):
 
     async def mature(self, session, code, matured, backbone):
         given = await super().mature(session, code, matured, backbone)
-        return [replace(event, alpha=event.alpha + 1) if isinstance(event, Rewarded) else event for event in given]
+        return [
+            replace(event, alpha=event.alpha + 1) if isinstance(event, Rewarded) else event for event in given
+        ]
 
 
 class EarlyEvidence(MemRL):

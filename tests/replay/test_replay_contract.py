@@ -67,7 +67,8 @@ def test_a_broken_rule_is_named_with_its_value(columns, contract, column, value)
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("articles", 2**31), ("articles", "many"), ("score", "high"), ("key_factor", "\ud800")]
+    ("column", "value"),
+    [("articles", 2**31), ("articles", "many"), ("score", "high"), ("key_factor", "\ud800")],
 )
 def test_a_value_of_another_type_is_refused(column, value):
     with pytest.raises(TableError, match=rf"^here: column '{column}'"):

@@ -46,7 +46,9 @@ def row(store, session, code, horizon, mechanism="pipe"):
 def test_every_sector_is_asked_once_a_day_and_gives_a_row_for_each_horizon(tmp_path):
     parts = small_parts(SETTINGS)
     store, done = replayed(tmp_path, "pipe", parts)
-    assert [(r.session, r.industry.code) for r in parts.backbone.asked] == [(s, c) for s in SESSIONS for c in CODES]
+    assert [(r.session, r.industry.code) for r in parts.backbone.asked] == [
+        (s, c) for s in SESSIONS for c in CODES
+    ]
     frame = store.read_predictions("pipe-rules")
     assert len(frame) == len(SESSIONS) * 31 * 3
     assert done[0].manifest.usage.calls == 31
@@ -57,7 +59,10 @@ def test_matured_predictions_count_as_the_closed_form_says(tmp_path):
     _, done = replayed(tmp_path, "memrl", small_parts(SETTINGS))
     window = len(SESSIONS)
     assert sum(day.manifest.counts.matured for day in done) == 31 * sum(window - h for h in HORIZONS)
-    assert sum(day.manifest.counts.events for day in done) == 31 * sum(window - h for h in HORIZONS) + 31 * window
+    assert (
+        sum(day.manifest.counts.events for day in done)
+        == 31 * sum(window - h for h in HORIZONS) + 31 * window
+    )
     assert sum(day.manifest.counts.retrievals for day in done) == 31 * sum(min(5, t) for t in range(window))
 
 
@@ -142,8 +147,10 @@ def test_the_retrieval_log_says_age_overlap_and_maturity(tmp_path):
     store, _ = replayed(tmp_path, "mem0", parts)
     shown = store.read_retrievals("mem0-rules")
     ages = shown.apply(
-        lambda r: calendar.session_index(dt.date.fromisoformat(r["session"]))
-        - calendar.session_index(dt.date.fromisoformat(r["made_on"])),
+        lambda r: (
+            calendar.session_index(dt.date.fromisoformat(r["session"]))
+            - calendar.session_index(dt.date.fromisoformat(r["made_on"]))
+        ),
         axis=1,
     )
     assert (shown["age"] == ages).all()

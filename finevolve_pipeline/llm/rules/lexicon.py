@@ -16,7 +16,16 @@ from finevolve_pipeline.universe import CODES
 
 T = TypeVar("T")
 
-_WEIGHTS = {"leaders": 3.0, "companies": 3.0, "brokers": 3.0, "strong": 3.0, "medium": 2.0, "weak": 1.0}
+_WEIGHTS = {
+    "leaders": 3.0,
+    "companies": 3.0,
+    "brokers": 3.0,
+    "strong": 3.0,
+    "medium": 2.0,
+    "foreign": 1.5,
+    "weak": 1.0,
+}
+_COMPANIES = frozenset({"leaders", "companies", "brokers", "foreign"})
 _LATIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 
 
@@ -93,7 +102,7 @@ def industry_words() -> dict[str, IndustryWord]:
     return {
         word: IndustryWord(
             votes=tuple(sorted(cell.items())),
-            company=bool(kinds.get(word, set()) & {"leaders", "companies", "brokers"}),
+            company=bool(kinds.get(word, set()) & _COMPANIES),
             leader="leaders" in kinds.get(word, ()),
             broker="brokers" in kinds.get(word, ()),
         )
@@ -122,6 +131,7 @@ class Kind:
     """A kind of event; `rank` is its place in `events.toml` (lower wins).
 
     `paired`: needs a second word, an action. `conflict`: can mean only the industries under [conflict].
+    `silent`: names no industry. `implies`: industries meant even if no word names them.
     """
 
     rank: int
@@ -133,6 +143,8 @@ class Kind:
     scope: str
     paired: bool
     conflict: bool
+    silent: bool
+    implies: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -150,9 +162,9 @@ class EventWord:
     head_kinds: tuple[int, ...] = ()
     kinds: tuple[int, ...] = ()
     actions: tuple[int, ...] = ()
+    excludes: tuple[int, ...] = ()
     modifiers: tuple[int, ...] = ()
     market: bool = False
-    foreign: bool = False
     topics: tuple[str, ...] = ()
 
 
@@ -182,6 +194,8 @@ def events() -> Events:
             scope=entry.get("scope", ""),
             paired="also" in entry,
             conflict=entry.get("conflict", False),
+            silent=entry.get("silent", False),
+            implies=words(entry.get("implies", "")),
         )
         for rank, entry in enumerate(table["event"])
     )
@@ -196,10 +210,10 @@ def events() -> Events:
         note(entry.get("head", ""), "head_kinds", rank)
         note(entry.get("words", ""), "kinds", rank)
         note(entry.get("also", ""), "actions", rank)
+        note(entry.get("unless", ""), "excludes", rank)
     for position, entry in enumerate(table["modifier"]):
         note(entry["words"], "modifiers", position)
     note(table["scope"]["market"], "market", True)
-    note(table["scope"]["foreign"], "foreign", True)
     for topic, listed in table["topics"].items():
         note(listed, "topics", topic)
     entries = {
@@ -207,9 +221,9 @@ def events() -> Events:
             head_kinds=tuple(said.get("head_kinds", ())),
             kinds=tuple(said.get("kinds", ())),
             actions=tuple(said.get("actions", ())),
+            excludes=tuple(said.get("excludes", ())),
             modifiers=tuple(said.get("modifiers", ())),
             market="market" in said,
-            foreign="foreign" in said,
             topics=tuple(said.get("topics", ())),
         )
         for word, said in says.items()
