@@ -8,6 +8,7 @@ import datetime as dt
 from collections.abc import Iterator
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.graph import Graph
@@ -18,7 +19,9 @@ _TIME_ZONE = "Asia/Shanghai"
 EVALUATION = ("ic_matrix", "comparison", "report", "benchmark_release")
 
 
-def automation(graph: Graph, partitions: Partitions) -> tuple[list[object], list[dg.ScheduleDefinition]]:
+def automation(
+    graph: Graph, partitions: Partitions
+) -> tuple[list[dg.JobDefinition | UnresolvedAssetJobDefinition], list[dg.ScheduleDefinition]]:
     """Jobs and schedules."""
     raw_news = dg.define_asset_job(
         "raw_news_day", dg.AssetSelection.assets("raw_news"), partitions_def=partitions.days_by_source
@@ -57,9 +60,7 @@ def automation(graph: Graph, partitions: Partitions) -> tuple[list[object], list
     def in_news_span(day: dt.date) -> bool:
         return graph.settings.news.first_day <= day <= graph.settings.news.last_day
 
-    @dg.schedule(
-        job=raw_news, cron_schedule="20 0 * * *", execution_timezone=_TIME_ZONE, name="daily_raw_news"
-    )
+    @dg.schedule(job=raw_news, cron_schedule="20 0 * * *", execution_timezone=_TIME_ZONE, name="daily_raw_news")
     def daily_raw_news(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         """Close yesterday's news of every source."""
         day = yesterday(context)
@@ -70,9 +71,7 @@ def automation(graph: Graph, partitions: Partitions) -> tuple[list[object], list
             key = dg.MultiPartitionKey({DATE: day.isoformat(), SOURCE: source})
             yield dg.RunRequest(run_key=f"{day}|{source}", partition_key=key)
 
-    @dg.schedule(
-        job=news_tables, cron_schedule="50 0 * * *", execution_timezone=_TIME_ZONE, name="daily_news"
-    )
+    @dg.schedule(job=news_tables, cron_schedule="50 0 * * *", execution_timezone=_TIME_ZONE, name="daily_news")
     def daily_news(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         """Clean, tag and select yesterday's news."""
         day = yesterday(context)
@@ -88,9 +87,7 @@ def automation(graph: Graph, partitions: Partitions) -> tuple[list[object], list
             return dg.SkipReason(f"{day} is no session of the market span")
         return dg.RunRequest(run_key=day.isoformat(), partition_key=day.isoformat())
 
-    @dg.schedule(
-        job=inputs, cron_schedule="0 2 * * *", execution_timezone=_TIME_ZONE, name="daily_session_inputs"
-    )
+    @dg.schedule(job=inputs, cron_schedule="0 2 * * *", execution_timezone=_TIME_ZONE, name="daily_session_inputs")
     def daily_session_inputs(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         """Yesterday's news window and matured outcomes, if it was a session of the window."""
         day = yesterday(context)
@@ -109,9 +106,7 @@ def automation(graph: Graph, partitions: Partitions) -> tuple[list[object], list
             key = dg.MultiPartitionKey({DATE: day.isoformat(), EXPERIMENT: chosen.key})
             yield dg.RunRequest(run_key=f"{day}|{chosen.key}", partition_key=key)
 
-    @dg.schedule(
-        job=experiment, cron_schedule="0 3 * * 0", execution_timezone=_TIME_ZONE, name="weekly_experiment_ic"
-    )
+    @dg.schedule(job=experiment, cron_schedule="0 3 * * 0", execution_timezone=_TIME_ZONE, name="weekly_experiment_ic")
     def weekly_experiment_ic(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
         """Information coefficients of every experiment."""
         week = yesterday(context).isoformat()
@@ -124,7 +119,16 @@ def automation(graph: Graph, partitions: Partitions) -> tuple[list[object], list
     weekly_rebuild = dg.ScheduleDefinition(
         job=evaluation, cron_schedule="30 3 * * 0", execution_timezone=_TIME_ZONE, name="weekly_rebuild"
     )
-    jobs: list[object] = [raw_news, news_tables, bars, inputs, replay, labels, experiment, evaluation]
+    jobs: list[dg.JobDefinition | UnresolvedAssetJobDefinition] = [
+        raw_news,
+        news_tables,
+        bars,
+        inputs,
+        replay,
+        labels,
+        experiment,
+        evaluation,
+    ]
     schedules = [
         daily_raw_news,
         daily_news,

@@ -22,9 +22,7 @@ _EXTREME_DAY = 0.2
 
 def _stored(context: dg.AssetCheckExecutionContext, store: TableStore, table: str) -> list[str]:
     """The partitions of this run that are stored; all stored ones when the check runs alone without partitions."""
-    asked = (
-        list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else None
-    )
+    asked = list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else None
     keys = asked if asked is not None else list(store.partitions(table))
     return [key for key in keys if store.digest(table, key) is not None]
 
@@ -69,7 +67,7 @@ def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinitio
     ) -> dg.AssetCheckResult:
         """Every article of a window was first published before the session's 24:00."""
         keys = _stored(context, store, "news_window")
-        bad = []
+        bad: list[str] = []
         for key in keys:
             frame = store.read("news_window", key)
             limit = calendar.cutoff(calendar.parse_day(key))
@@ -78,14 +76,10 @@ def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinitio
         return _result(bad, len(keys), "windows hold an article from after their cutoff")
 
     @dg.asset_check(asset="news_window", partitions_def=partitions.sessions)
-    def has_news(
-        context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
-    ) -> dg.AssetCheckResult:
+    def has_news(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
         """No session is without any news: an empty window is mostly a gap in the import."""
         keys = _stored(context, store, "news_window")
-        empty = [
-            key for key in keys if (found := store.stored("news_window", key)) is not None and not found.rows
-        ]
+        empty = [key for key in keys if (found := store.stored("news_window", key)) is not None and not found.rows]
         return _result(empty, len(keys), "windows are empty", dg.AssetCheckSeverity.WARN)
 
     @dg.asset_check(asset="industry_bars", partitions_def=partitions.market_sessions)
@@ -94,16 +88,14 @@ def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinitio
     ) -> dg.AssetCheckResult:
         """All 31 industries are there, and none moved by more than 20 % in a day."""
         keys = _stored(context, store, "industry_bars")
-        bad = []
+        bad: list[str] = []
         before = None
         for key in keys:
             closes = store.read("industry_bars", key).set_index("code")["close"]
             bad.extend(f"{key} {code} missing" for code in CODES if code not in closes.index)
             if before is not None:
                 moves = (closes / before - 1).abs()
-                bad.extend(
-                    f"{key} {code} moved {move:.0%}" for code, move in moves[moves > _EXTREME_DAY].items()
-                )
+                bad.extend(f"{key} {code} moved {move:.0%}" for code, move in moves[moves > _EXTREME_DAY].items())
             before = closes
         return _result(bad, len(keys), "sessions look wrong", dg.AssetCheckSeverity.WARN)
 
@@ -113,7 +105,7 @@ def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinitio
     ) -> dg.AssetCheckResult:
         """Each session has one outcome for every industry and horizon, and none that matures later."""
         keys = _stored(context, store, "matured_alpha")
-        bad = []
+        bad: list[str] = []
         for key in keys:
             frame = store.read("matured_alpha", key)
             cells = set(zip(frame["code"], frame["horizon"].astype(int), strict=True))
@@ -127,7 +119,7 @@ def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinitio
     def agrees_with_matured_alpha(store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
         """The evaluator's labels equal, bit by bit, the outcomes that the agents were given."""
         labels = store.read("alpha", SINGLE).set_index(["predicted_on", "code", "horizon"])["alpha"]
-        bad = []
+        bad: list[str] = []
         keys = list(store.partitions("matured_alpha"))
         for key in keys:
             known = store.read("matured_alpha", key).set_index(["predicted_on", "code", "horizon"])["alpha"]

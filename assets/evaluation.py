@@ -38,9 +38,7 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
         kinds={"html"},
         owners=[OWNER],
     )
-    def report(
-        context: dg.AssetExecutionContext, store: dg.ResourceParam[TableStore]
-    ) -> dg.MaterializeResult[None]:
+    def report(context: dg.AssetExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.MaterializeResult[None]:
         published = publish_report(graph, store)
         return dg.MaterializeResult(
             metadata={"report": dg.MetadataValue.path(published.path), "files": published.files},

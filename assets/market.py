@@ -37,9 +37,7 @@ def market_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDefinit
     return [
         table_asset(
             tables["industry_bars"],
-            Presentation(
-                GROUP, "Daily bars of the 31 Shenwan level-1 indices: points, shares, yuan.", describe=_bars
-            ),
+            Presentation(GROUP, "Daily bars of the 31 Shenwan level-1 indices: points, shares, yuan.", describe=_bars),
             partitions.market_sessions,
             [],
         ),

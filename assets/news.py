@@ -70,9 +70,7 @@ def news_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDefinitio
         ),
         table_asset(
             tables["tagged_articles"],
-            Presentation(
-                GROUP, "Articles with Shenwan industries, scope and importance 1-10.", describe=_tagged
-            ),
+            Presentation(GROUP, "Articles with Shenwan industries, scope and importance 1-10.", describe=_tagged),
             partitions.days,
             ["articles"],
         ),

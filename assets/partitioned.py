@@ -8,7 +8,7 @@ done, with one data version for all partitions. A logged event is exact after a 
 own content digest. `reported` then ends the step without a second event for every partition.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,9 +44,7 @@ def column_schema(contract: type[tables.Contract]) -> dg.TableSchema:
     columns = contract.to_schema().columns
     return dg.TableSchema(
         columns=[
-            dg.TableColumn(
-                name, "list[str]" if name in tables.LISTS else str(column.dtype), column.description or ""
-            )
+            dg.TableColumn(name, "list[str]" if name in tables.LISTS else str(column.dtype), column.description or "")
             for name, column in columns.items()
         ]
     )
@@ -56,11 +54,8 @@ def preview(frame: pd.DataFrame) -> dg.TableMetadataValue:
     """The first rows as text cells; the UI escapes them, long texts are cut."""
 
     def cell(value: object) -> str:
-        text = (
-            ", ".join(map(str, value))
-            if isinstance(value, (list, tuple)) or hasattr(value, "tolist")
-            else str(value)
-        )
+        listed = isinstance(value, Iterable) and not isinstance(value, str)
+        text = ", ".join(str(item) for item in value) if isinstance(value, Iterable) and listed else str(value)
         return text if len(text) <= _PREVIEW_CHARACTERS else text[: _PREVIEW_CHARACTERS - 1] + "…"
 
     rows = frame.head(_PREVIEW_ROWS).to_dict("records")

@@ -76,13 +76,9 @@ def _all(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.
 
 def _news_counts(graph: Graph, store: TableStore) -> pd.DataFrame:
     days = [
-        key
-        for key in graph.tables["tagged_articles"].partitions
-        if store.digest("benchmark_news", key) is not None
+        key for key in graph.tables["tagged_articles"].partitions if store.digest("benchmark_news", key) is not None
     ]
-    counts = [
-        count_news(day, store.read("tagged_articles", day), store.read("benchmark_news", day)) for day in days
-    ]
+    counts = [count_news(day, store.read("tagged_articles", day), store.read("benchmark_news", day)) for day in days]
     filled = [count for count in counts if len(count)]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(NEWS_COLUMNS))
 
@@ -130,13 +126,9 @@ def publish_release(graph: Graph, store: TableStore) -> Published:
     Raises:
         MissingPartitionError: no session is complete yet.
     """
-    sessions = [
-        session.isoformat() for session in graph.sessions if _complete(graph, store, session.isoformat())
-    ]
+    sessions = [session.isoformat() for session in graph.sessions if _complete(graph, store, session.isoformat())]
     if not sessions:
-        raise MissingPartitionError(
-            "release: no session has both news and bars yet; `finevolve run` makes them"
-        )
+        raise MissingPartitionError("release: no session has both news and bars yet; `finevolve run` makes them")
 
     def news_of_day(day: str) -> pd.DataFrame:
         before_the_span = day < graph.settings.news.first_day.isoformat()
@@ -155,9 +147,7 @@ def publish_release(graph: Graph, store: TableStore) -> Published:
 def _complete(graph: Graph, store: TableStore, session: str) -> bool:
     day = calendar.parse_day(session)
     since = calendar.shift(day, -1)
-    days = [
-        d.isoformat() for d in calendar.days_between(since, day)[1:] if d >= graph.settings.news.first_day
-    ]
+    days = [d.isoformat() for d in calendar.days_between(since, day)[1:] if d >= graph.settings.news.first_day]
     return store.digest("industry_bars", session) is not None and all(
         store.digest("benchmark_news", d) is not None for d in days
     )

@@ -75,9 +75,7 @@ def replay_asset(graph: Graph, partitions: Partitions) -> dg.AssetsDefinition:
         metadata={"dagster/column_schema": column_schema(tables.Predictions)},
     )
 
-    @dg.multi_asset(
-        specs=[spec], name="replay", backfill_policy=dg.BackfillPolicy.single_run(), pool="replay"
-    )
+    @dg.multi_asset(specs=[spec], name="replay", backfill_policy=dg.BackfillPolicy.single_run(), pool="replay")
     def run_replay(
         context: dg.AssetExecutionContext,
         store: dg.ResourceParam[TableStore],

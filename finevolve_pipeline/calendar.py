@@ -68,9 +68,7 @@ def session_index(day: dt.date) -> int:
     position = _positions().get(day)
     if position is None:
         before, after = sessions_around(day)
-        raise CalendarError(
-            f"session {day}: the exchange was closed; nearest sessions are {before} and {after}"
-        )
+        raise CalendarError(f"session {day}: the exchange was closed; nearest sessions are {before} and {after}")
     return position
 
 

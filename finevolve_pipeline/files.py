@@ -36,9 +36,7 @@ def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
     """
     sink = io.BytesIO()
     plain = table.replace_schema_metadata(None)
-    with pq.ParquetWriter(
-        sink, plain.schema, compression="zstd", write_statistics=False, store_schema=False
-    ) as writer:
+    with pq.ParquetWriter(sink, plain.schema, compression="zstd", write_statistics=False, store_schema=False) as writer:
         writer.write_table(plain)
         writer.add_key_value_metadata(dict(metadata))
     return sink.getvalue()

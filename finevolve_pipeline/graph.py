@@ -192,18 +192,14 @@ class Graph:
         def inputs(key: str, reader: TableReader) -> tuple[Input, ...]:
             day = dt.date.fromisoformat(key)
             before = day - dt.timedelta(days=1)
-            return self._raw_inputs(day, reader) + (
-                self._raw_inputs(before, reader) if before >= first else ()
-            )
+            return self._raw_inputs(day, reader) + (self._raw_inputs(before, reader) if before >= first else ())
 
         def build(key: str, reader: TableReader) -> pd.DataFrame:
             day = dt.date.fromisoformat(key)
             raw: dict[dt.date, list[pd.DataFrame]] = {day: [], day - dt.timedelta(days=1): []}
             for item in inputs(key, reader):
                 if reader.digest(item.table, item.partition) is not None:
-                    raw[dt.date.fromisoformat(item.partition[:10])].append(
-                        reader.read(item.table, item.partition)
-                    )
+                    raw[dt.date.fromisoformat(item.partition[:10])].append(reader.read(item.table, item.partition))
             today, yesterday = (_concatenated(frames, tables.RawNews) for frames in raw.values())
             return deduplicate.build_articles(day, today, yesterday, self.settings.news.deduplicate).frame
 
@@ -230,9 +226,7 @@ class Graph:
             _keys(self.calendar_days),
             lambda key, _: (Input("articles", key),),
             build,
-            code_version(
-                "finevolve_pipeline.news.tag", settings={"tagger": tag.tagger_identity(self.tagger)}
-            ),
+            code_version("finevolve_pipeline.news.tag", settings={"tagger": tag.tagger_identity(self.tagger)}),
         )
 
     def _benchmark_news(self) -> Table:
@@ -292,9 +286,7 @@ class Graph:
 
         def inputs(key: str, _: TableReader) -> tuple[Input, ...]:
             session = dt.date.fromisoformat(key)
-            return self._bar_inputs(
-                [session, *(calendar.shift(session, -h) for h in horizons)], optional=False
-            )
+            return self._bar_inputs([session, *(calendar.shift(session, -h) for h in horizons)], optional=False)
 
         def build(key: str, reader: TableReader) -> pd.DataFrame:
             return alpha.outcomes_known_on(
@@ -378,9 +370,7 @@ class Graph:
         def build(_: str, reader: TableReader) -> pd.DataFrame:
             ran = [item.partition for item in inputs("", reader) if item.table == "replay"]
             runs = {self.settings.experiment(key): reader.read("replay", key) for key in ran}
-            both = comparison.ic_matrix(
-                runs, reader.read("alpha", SINGLE), self.sessions, self.settings.evaluation
-            )
+            both = comparison.ic_matrix(runs, reader.read("alpha", SINGLE), self.sessions, self.settings.evaluation)
             own = [reader.read("ic_by_experiment", key) for key in ran]
             return _concatenated([*own, both[both["cells"] == ic.COMMON]], tables.InformationCoefficients)
 

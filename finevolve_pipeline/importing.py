@@ -87,9 +87,7 @@ class RowFile:
         without header.
     """
 
-    def __init__(
-        self, path: Path, encoding: str = "utf-8", progress: Callable[[int], None] = lambda _: None
-    ) -> None:
+    def __init__(self, path: Path, encoding: str = "utf-8", progress: Callable[[int], None] = lambda _: None) -> None:
         self.path = path
         self.columns: tuple[str, ...] = ()
         self.damage: str | None = None
@@ -330,9 +328,7 @@ def _decoded(line: bytes | _TooLong, encoding: str) -> str:
     try:
         return line.decode(encoding)
     except UnicodeDecodeError as broken:
-        raise RowError(
-            f"not {encoding.upper()} (byte 0x{line[broken.start]:02x} at {broken.start + 1})"
-        ) from None
+        raise RowError(f"not {encoding.upper()} (byte 0x{line[broken.start]:02x} at {broken.start + 1})") from None
 
 
 def _decodes(line: bytes, encoding: str) -> bool:
@@ -417,9 +413,7 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as broken:
-        raise InputError(
-            f"{path}: not a readable parquet file ({_first_line(broken)}); fetch it again"
-        ) from None
+        raise InputError(f"{path}: not a readable parquet file ({_first_line(broken)}); fetch it again") from None
 
 
 def file_digest(path: Path) -> str:
@@ -491,9 +485,7 @@ class Rejects:
         self.count += 1
         if len(self.first) < 5:
             self.first.append(reject._replace(raw=""))
-        name, reason, raw = (
-            safe_cell(text) for text in (self._source.name, reject.reason, reject.raw[:_RAW_KEPT])
-        )
+        name, reason, raw = (safe_cell(text) for text in (self._source.name, reject.reason, reject.raw[:_RAW_KEPT]))
         csv.writer(self._sink, lineterminator="\n").writerow([name, reject.row, reason, raw])
 
     def close(self) -> Path | None:

@@ -123,9 +123,7 @@ class _DayFile:
 
     def read(self, row: Row) -> None:
         """Take the articles and the bar of one row; what cannot be used is rejected, the rest stays."""
-        values = {
-            name: unsafe_cell(cell) if isinstance(cell, str) else cell for name, cell in row.values.items()
-        }
+        values = {name: unsafe_cell(cell) if isinstance(cell, str) else cell for name, cell in row.values.items()}
         try:
             self._require_day(values)
             code = self.bars.code(values[self.columns["code"]])

@@ -37,8 +37,7 @@ def trading_days(sessions: Sequence[dt.date]) -> dg.DailyPartitionsDefinition:
     """One partition a session, from the first to the last of `sessions`, closures excluded."""
     first, last = sessions[0], sessions[-1]
     holidays = [
-        dt.datetime.combine(day, dt.time(), tzinfo=calendar.SHANGHAI)
-        for day in calendar.closed_weekdays(first, last)
+        dt.datetime.combine(day, dt.time(), tzinfo=calendar.SHANGHAI) for day in calendar.closed_weekdays(first, last)
     ]
     return dg.DailyPartitionsDefinition(
         start_date=first.isoformat(),
@@ -109,9 +108,7 @@ class Partitions:
         """A day of an experiment follows the same experiment's previous session."""
         return dg.MultiPartitionMapping(
             {
-                DATE: dg.DimensionPartitionMapping(
-                    DATE, dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
-                ),
+                DATE: dg.DimensionPartitionMapping(DATE, dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)),
                 EXPERIMENT: dg.DimensionPartitionMapping(EXPERIMENT, dg.IdentityPartitionMapping()),
             }
         )

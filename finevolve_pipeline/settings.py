@@ -41,9 +41,7 @@ class BenchmarkSettings(_Section):
     @model_validator(mode="after")
     def _in_order(self) -> BenchmarkSettings:
         if self.first_session > self.last_session:
-            raise ValueError(
-                f"first_session {self.first_session} lies after last_session {self.last_session}"
-            )
+            raise ValueError(f"first_session {self.first_session} lies after last_session {self.last_session}")
         if list(self.horizons) != sorted(set(self.horizons)) or self.horizons[0] < 1:
             raise ValueError("horizons must be positive, ascending and distinct")
         if not self.sessions:
@@ -189,9 +187,7 @@ class Settings(_Section):
             if experiment.key == key:
                 return experiment
         known = ", ".join(e.key for e in self.all_experiments)
-        raise SettingsError(
-            f"experiment {key!r}: not among {known}; add it under [experiments] in finevolve.toml"
-        )
+        raise SettingsError(f"experiment {key!r}: not among {known}; add it under [experiments] in finevolve.toml")
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
@@ -209,12 +205,7 @@ class Settings(_Section):
                 f"market.first_session {self.market.first_session}: bars are needed from {first_needed}, "
                 f"{max(self.benchmark.horizons)} sessions before the window"
             )
-        if (
-            not self.news.first_day
-            <= self.benchmark.first_session
-            <= self.benchmark.last_session
-            <= self.news.last_day
-        ):
+        if not self.news.first_day <= self.benchmark.first_session <= self.benchmark.last_session <= self.news.last_day:
             raise ValueError(
                 f"benchmark window {self.benchmark.first_session}..{self.benchmark.last_session} lies outside "
                 f"the news span {self.news.first_day}..{self.news.last_day}"

@@ -48,9 +48,7 @@ class RawNews(Contract):
     modified_at: Time = _text("last modification, NaT if not given", nullable=True)
     crawled_at: Time = _text("when it was fetched, NaT for imported files", nullable=True)
     origin: str = _text("where the row came from: file:<name> or crawl")
-    industries_given: object = _text(
-        "industry codes that came with the row (official layout), else empty list"
-    )
+    industries_given: object = _text("industry codes that came with the row (official layout), else empty list")
     importance_given: float = _text("importance that came with the row, NaN if none", nullable=True)
 
 
@@ -174,9 +172,7 @@ class InformationCoefficients(Contract):
     experiment: str = _text("mechanism-backbone")
     mechanism: str = _text("experience mechanism")
     backbone: str = _text("LLM backbone")
-    cells: str = _text(
-        "own: all valid cells of the run; common: valid in every compared run", isin=["own", "common"]
-    )
+    cells: str = _text("own: all valid cells of the run; common: valid in every compared run", isin=["own", "common"])
     stage: str = _text("cold_start, exploitation or overall", isin=["cold_start", "exploitation", "overall"])
     horizon: np.int16 = _text("h in sessions")
     metric: str = _text("tsIC: mean over industries; csIC: mean over days", isin=["tsIC", "csIC"])

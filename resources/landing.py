@@ -48,9 +48,7 @@ _EPOCH = dt.date(1970, 1, 1).toordinal()
 
 # Rows are merged with times as plain microseconds since 1970 UTC: datetime objects cost more than all else.
 _TIMES = ("published_at", "modified_at", "crawled_at")
-_PLAIN_SCHEMA = pa.schema(
-    [pa.field(f.name, pa.int64() if f.name in _TIMES else f.type) for f in _NEWS_SCHEMA]
-)
+_PLAIN_SCHEMA = pa.schema([pa.field(f.name, pa.int64() if f.name in _TIMES else f.type) for f in _NEWS_SCHEMA])
 
 _Item = dict[str, Any]
 _Key = tuple[str, str]
@@ -137,9 +135,7 @@ class Landing:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._locked = False
-        self._days: dict[
-            str, dict[str, tuple[str, ...]]
-        ] = {}  # source -> source_id -> days; only under the lock
+        self._days: dict[str, dict[str, tuple[str, ...]]] = {}  # source -> source_id -> days; only under the lock
 
     @contextmanager
     def importing(self) -> Iterator[None]:
@@ -156,9 +152,7 @@ class Landing:
             self.root.mkdir(parents=True, exist_ok=True)
             lock = open(self.root / ".lock", "ab")  # noqa: SIM115 - closed below; closing it gives the lock back
         except OSError as broken:
-            raise InputError(
-                f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME"
-            ) from None
+            raise InputError(f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME") from None
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,9 +187,7 @@ class Landing:
         """
         table = _read(self._news_path(source, day), _NEWS_SCHEMA)
         if table is None:
-            raise MissingPartitionError(
-                f"landing_news {day}|{source}: nothing landed; `finevolve import news` does it"
-            )
+            raise MissingPartitionError(f"landing_news {day}|{source}: nothing landed; `finevolve import news` does it")
         frame: pd.DataFrame = table.to_pandas()
         return frame
 
@@ -231,9 +223,7 @@ class Landing:
         before: dict[_Key, list[_Item]] = defaultdict(list)
         for (source, day), ids in _by_partition(stored).items():
             table = self._read_plain(source, day)
-            for item in table.filter(
-                pc.is_in(table["source_id"], value_set=pa.array(ids, pa.string()))
-            ).to_pylist():
+            for item in table.filter(pc.is_in(table["source_id"], value_set=pa.array(ids, pa.string()))).to_pylist():
                 before[source, item["source_id"]].append(item)
         settled = _Settled([], {}, set())
         for key, found in copies.items():
@@ -272,9 +262,7 @@ class Landing:
             list(writers.map(write, sorted(entering.keys() - leaving.keys())))
         for partition in sorted(leaving):
             write(partition)
-        for source, source_id, published_at in zip(
-            sources, rows["source_id"].to_pylist(), times, strict=True
-        ):
+        for source, source_id, published_at in zip(sources, rows["source_id"].to_pylist(), times, strict=True):
             self._days_of(source)[source_id] = (_day_of(published_at),)
 
     def _write_day(self, source: str, day: str, entering: pa.Table, leaving: Sequence[str]) -> None:
@@ -319,9 +307,7 @@ class Landing:
         """One session as `Bars`, by code. Raises `MissingPartitionError` if nothing landed for it."""
         found = _read(self._bars_path(table, session), _BARS_SCHEMA)
         if found is None:
-            raise MissingPartitionError(
-                f"landing_{table} {session}: nothing landed; `finevolve import market` does it"
-            )
+            raise MissingPartitionError(f"landing_{table} {session}: nothing landed; `finevolve import market` does it")
         frame: pd.DataFrame = found.to_pandas()
         return frame
 
@@ -342,9 +328,7 @@ class Landing:
     def _merge_session(self, table: str, session: str, incoming: Sequence[_Item]) -> BarCounts:
         path = self._bars_path(table, session)
         before = _read(path, _BARS_SCHEMA)
-        bars: dict[str, _Item] = (
-            {row["code"]: row for row in before.to_pylist()} if before is not None else {}
-        )
+        bars: dict[str, _Item] = {row["code"]: row for row in before.to_pylist()} if before is not None else {}
         added = updated = 0
         revisions: list[Revision] = []
         for row in incoming:

@@ -72,9 +72,7 @@ class TableStore:
             raise TableError(f"{path}: not readable ({broken}); delete it and run again") from broken
         found = facts.metadata or {}
         if _DIGEST not in found:
-            raise TableError(
-                f"{path}: carries no digest, so it was not written here; delete it and run again"
-            )
+            raise TableError(f"{path}: carries no digest, so it was not written here; delete it and run again")
         return Stored(found[_DIGEST].decode(), found[_RECIPE].decode(), facts.num_rows, size)
 
     def digest(self, table: str, partition: str) -> str | None:
@@ -101,14 +99,13 @@ class TableStore:
         try:
             found = pq.read_table(self.path(table, partition))
         except FileNotFoundError:
-            raise MissingPartitionError(
-                f"{table} {partition}: not materialised; `finevolve run` does it"
-            ) from None
+            raise MissingPartitionError(f"{table} {partition}: not materialised; `finevolve run` does it") from None
         except (pa.ArrowInvalid, OSError) as broken:
             raise TableError(
                 f"{self.path(table, partition)}: not readable ({broken}); delete it and run again"
             ) from broken
-        return found.cast(tables.arrow_schema(tables.CONTRACTS[table])).to_pandas()
+        frame: pd.DataFrame = found.cast(tables.arrow_schema(tables.CONTRACTS[table])).to_pandas()
+        return frame
 
     def write(self, table: Table, partition: str, frame: pd.DataFrame, recipe: str) -> Stored:
         """Hold the frame to its contract and store it; the old file stays until the new one is whole.

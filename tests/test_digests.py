@@ -96,4 +96,6 @@ def test_missing_times_and_texts_can_be_digested() -> None:
     times = pa.array([None, 1], pa.timestamp("us", tz="Asia/Shanghai"))
     texts = pa.array([None, "a"], pa.string())
     empty = pa.array(["", "a"], pa.string())
-    assert digest_table(pa.table({"t": times, "x": texts})) != digest_table(pa.table({"t": times, "x": empty}))
+    assert digest_table(pa.table({"t": times, "x": texts})) != digest_table(
+        pa.table({"t": times, "x": empty})
+    )

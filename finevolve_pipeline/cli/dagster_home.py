@@ -10,7 +10,6 @@ import dagster as dg
 from assets.planning import PID_TAG
 from finevolve_pipeline.files import write_atomically
 
-
 _UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.NOT_STARTED]
 
 
@@ -29,9 +28,7 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     folder = dagster_home(home)
     os.environ["DAGSTER_HOME"] = str(folder)
     instance = dg.DagsterInstance.get()
-    for run in instance.get_runs(
-        filters=dg.RunsFilter(statuses=_UNFINISHED, tags={"finevolve/started_by": "cli"})
-    ):
+    for run in instance.get_runs(filters=dg.RunsFilter(statuses=_UNFINISHED, tags={"finevolve/started_by": "cli"})):
         pid = int(run.tags.get(PID_TAG, "0"))
         if not _alive(pid):
             instance.report_run_failed(run, f"process {pid} of `finevolve run` died; the next run resumes")

@@ -109,14 +109,11 @@ class FileReport:
         parts = []
         if self.news is not None:
             news = self.news
-            parts.append(
-                f"{news.added:,} items landed, {news.updated:,} updated, {news.known:,} already known"
-            )
+            parts.append(f"{news.added:,} items landed, {news.updated:,} updated, {news.known:,} already known")
         if self.bars is not None:
             bars = self.bars
             parts.append(
-                f"{bars.added:,} bars landed, {bars.updated:,} updated, "
-                f"{bars.known + self.repeated:,} already known"
+                f"{bars.added:,} bars landed, {bars.updated:,} updated, {bars.known + self.repeated:,} already known"
             )
         parts.append(f"{self.rejected:,} rejected")
         span = f" ({self.first_day} to {self.last_day})" if self.first_day else ""
@@ -147,9 +144,7 @@ def _zone(_: click.Context, parameter: click.Parameter, value: str) -> ZoneInfo:
     try:
         return ZoneInfo(value)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise click.BadParameter(
-            f"{value!r}: no time zone (use e.g. Asia/Shanghai or UTC)", param=parameter
-        ) from None
+        raise click.BadParameter(f"{value!r}: no time zone (use e.g. Asia/Shanghai or UTC)", param=parameter) from None
 
 
 _NEWS_OPTIONS = (
@@ -320,9 +315,7 @@ class _Import:
                 if not as_json:
                     click.echo(report.line)
         if as_json:
-            emit_json(
-                {"files": [report.document for report in reports], "errors": [str(f) for f in failures]}
-            )
+            emit_json({"files": [report.document for report in reports], "errors": [str(f) for f in failures]})
         if failures:
             for failed in failures[:-1]:
                 click.echo(f"error: {failed}", err=True)
@@ -374,9 +367,7 @@ class _Import:
                 f"{span.first_day} to {span.last_day}: kept, not used"
             )
         if report.beyond_calendar:
-            report.warnings.append(
-                f"{report.beyond_calendar:,} bars lie beyond the exchange calendar: skipped"
-            )
+            report.warnings.append(f"{report.beyond_calendar:,} bars lie beyond the exchange calendar: skipped")
         if report.bars is not None and report.bars.revisions:
             closes = report.bars.revised_closes
             what = f"{len(closes):,} closes" if closes else f"{len(report.bars.revisions):,} numbers"
@@ -437,9 +428,7 @@ def _import_news(task: _Import, file: _OpenFile, options: NewsOptions) -> None:
 
 def _bar_options(task: _Import, volume: str | None, amount: str | None, benchmark: bool) -> BarOptions:
     side = "benchmark" if benchmark else "industry"
-    return BarOptions(
-        benchmark, task.now.date(), volume, amount, (f"--{side}-volume-unit", f"--{side}-amount-unit")
-    )
+    return BarOptions(benchmark, task.now.date(), volume, amount, (f"--{side}-volume-unit", f"--{side}-amount-unit"))
 
 
 def _market_job(task: _Import, table: str, options: BarOptions) -> Callable[[_OpenFile], None]:

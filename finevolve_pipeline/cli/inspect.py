@@ -45,10 +45,7 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
     """What is there, what is missing, what is stale, by asset and experiment."""
     pipeline = Pipeline.in_force()
     wanted = want(pipeline.graph, pipeline.store, first, last)
-    assets = [
-        freshness(pipeline.graph, pipeline.store, wanted, name)
-        for name in (*INPUT_TABLES, *EVALUATION_TABLES)
-    ]
+    assets = [freshness(pipeline.graph, pipeline.store, wanted, name) for name in (*INPUT_TABLES, *EVALUATION_TABLES)]
     replays = {key: _replayed(pipeline, key, wanted.sessions) for key in wanted.experiments}
     if as_json:
         emit_json(
@@ -118,10 +115,7 @@ def alpha_command(sector: str, day: dt.date, as_json: bool) -> None:
     calendar.session_index(day)
     horizons = pipeline.settings.benchmark.horizons
     ends = {h: calendar.shift(day, h) for h in horizons}
-    bars = {
-        name: _landed_bars(pipeline, name, (day, *ends.values()))
-        for name in ("industry_bars", "benchmark_bars")
-    }
+    bars = {name: _landed_bars(pipeline, name, (day, *ends.values())) for name in ("industry_bars", "benchmark_bars")}
     frame = excess_returns((day,), horizons, bars["industry_bars"], bars["benchmark_bars"])
     rows = frame[frame["code"] == chosen.code].sort_values("horizon").to_dict("records")
     if as_json:
@@ -217,9 +211,7 @@ def doctor_command(sectors: bool, as_json: bool) -> None:
         if as_json:
             emit_json([i._asdict() for i in INDUSTRIES])
         else:
-            print_table(
-                "Shenwan level-1 industries", ["code", "name", "English"], [list(i) for i in INDUSTRIES], 3
-            )
+            print_table("Shenwan level-1 industries", ["code", "name", "English"], [list(i) for i in INDUSTRIES], 3)
         return
     pipeline = Pipeline.in_force()
     checks = _diagnose(pipeline)
@@ -243,8 +235,7 @@ def _diagnose(pipeline: Pipeline) -> list[tuple[str, bool, str]]:
     landed = list(pipeline.store.landing.news_partitions())
     bars = {
         name: sum(
-            pipeline.store.digest(f"{LANDING}{name}", s.isoformat()) is not None
-            for s in settings.market.sessions
+            pipeline.store.digest(f"{LANDING}{name}", s.isoformat()) is not None for s in settings.market.sessions
         )
         for name in ("industry_bars", "benchmark_bars")
     }

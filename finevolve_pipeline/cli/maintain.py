@@ -58,9 +58,7 @@ def reset_command(experiment: str, first: dt.date, yes: bool, as_json: bool) -> 
     if not doomed:
         raise MissingPartitionError(f"experiment {key}: no stored day from {first} on; nothing to reset")
     if not yes:
-        click.confirm(
-            f"Forget {len(doomed)} days of {key}, {doomed[0]} to {doomed[-1]}?", abort=True, err=True
-        )
+        click.confirm(f"Forget {len(doomed)} days of {key}, {doomed[0]} to {doomed[-1]}?", abort=True, err=True)
     removed = store.reset(key, first)
     if as_json:
         emit_json({"experiment": key, "removed": removed})
@@ -71,7 +69,14 @@ def reset_command(experiment: str, first: dt.date, yes: bool, as_json: bool) -> 
 @click.command("audit")
 @click.argument("experiments", nargs=-1)
 @click.option("--cut", "cuts", type=Day(), multiple=True, help="Last session that stays true (repeatable).")
-@click.option("--sessions", "replayed", type=click.IntRange(1), default=30, show_default=True, help="Replayed before a cut.")
+@click.option(
+    "--sessions",
+    "replayed",
+    type=click.IntRange(1),
+    default=30,
+    show_default=True,
+    help="Replayed before a cut.",
+)
 @json_option
 def audit_command(experiments: tuple[str, ...], cuts: tuple[dt.date, ...], replayed: int, as_json: bool) -> None:
     """Does your own run keep the protocol? Looks for leaks in EXPERIMENTS (default: all that have run).

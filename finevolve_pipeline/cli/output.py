@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sys
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ results = Console(highlight=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 
 
-class Day(click.ParamType):
+class Day(click.ParamType[dt.date]):
     """A calendar day, YYYY-MM-DD."""
 
     name = "day"
@@ -89,17 +90,23 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
-def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1
-) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
     """A table for people; the first `text_columns` columns are left-aligned, the others are numbers."""
     table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1)
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1),
     )
     for position, column in enumerate(columns):
         is_text = position < text_columns
         table.add_column(
-            column, justify="left" if is_text else "right", no_wrap=position == 0 or not is_text, overflow="fold"
+            column,
+            justify="left" if is_text else "right",
+            no_wrap=position == 0 or not is_text,
+            overflow="fold",
         )
     for row in rows:
         table.add_row(*row)

@@ -55,9 +55,7 @@ class ProgressObserver:
 @click.option("--to", "last", type=Day(), help="Last session (default: the window's last).")
 @click.option("--mechanism", "mechanisms", multiple=True, help="Only these mechanisms (repeatable).")
 @click.option("--backbone", "backbones", multiple=True, help="Only these backbones (repeatable).")
-@click.option(
-    "--jobs", type=click.IntRange(1, 64), default=None, help="Experiments replayed at once (default: cores)."
-)
+@click.option("--jobs", type=click.IntRange(1, 64), default=None, help="Experiments replayed at once (default: cores).")
 @json_option
 def run_command(
     first: dt.date | None,
@@ -84,9 +82,7 @@ def run_command(
         messages.print(f"report: {pipeline.home / 'report' / 'index.html'}")
 
 
-def choose_experiments(
-    pipeline: Pipeline, mechanisms: Sequence[str], backbones: Sequence[str]
-) -> tuple[str, ...]:
+def choose_experiments(pipeline: Pipeline, mechanisms: Sequence[str], backbones: Sequence[str]) -> tuple[str, ...]:
     """Keys of the configured experiments with the given mechanisms and backbones (none given: all)."""
     settings = pipeline.settings
     for name, given, known in (
@@ -183,9 +179,7 @@ def _replay_all(pipeline: Pipeline, wanted: Wanted, jobs: int, progress: Progres
             child.process.wait()
 
 
-def _start_child(
-    pipeline: Pipeline, experiment: str, sessions: Sequence[dt.date], progress: Progress
-) -> _Child:
+def _start_child(pipeline: Pipeline, experiment: str, sessions: Sequence[dt.date], progress: Progress) -> _Child:
     log = pipeline.home / "logs" / f"replay-{experiment}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as sink:
@@ -221,9 +215,7 @@ def _require_success(child: _Child, code: int) -> None:
     if code == 0:
         return
     lines = child.log.read_text("utf-8", "replace").strip().splitlines()
-    said = next(
-        (line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None
-    )
+    said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None)
     if code == ExperimentLockedError.exit_code and said:
         raise ExperimentLockedError(said)
     raise RunFailed(said or f"replay of {child.experiment} ended with code {code}; see {child.log}")

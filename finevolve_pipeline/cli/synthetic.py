@@ -37,9 +37,7 @@ last_session = {last_bar}
 @click.option("--seed", type=click.IntRange(0), default=_DEFAULT.seed, show_default=True)
 @click.option("--from", "first", type=Day(), default=_DEFAULT.first_session.isoformat(), show_default=True)
 @click.option("--to", "last", type=Day(), default=_DEFAULT.last_session.isoformat(), show_default=True)
-@click.option(
-    "--articles-per-day", type=click.IntRange(1), default=_DEFAULT.articles_per_day, show_default=True
-)
+@click.option("--articles-per-day", type=click.IntRange(1), default=_DEFAULT.articles_per_day, show_default=True)
 @click.option("--signal", type=float, default=_DEFAULT.signal, show_default=True, help="0 plants nothing.")
 @json_option
 def synth_command(

@@ -156,18 +156,19 @@ class Gateway:
         memories of a full window would hold its text many times over.
         """
         known: dict[str, NewsItem] = {}
-        shared: dict[str, NewsBlock] = {}
-        for code, block in built.items():
-            items = []
+        kept: dict[int, NewsItem] = {}  # by identity: within a session the blocks share their articles already
+        for block in built.values():
             for item in block.items:
-                same = known.get(item.article_id)
-                if same is None:
+                if id(item) not in kept:
                     before = self._known_items.get(item.article_id)
-                    same = known[item.article_id] = before if before == item else item
-                items.append(same if same == item else item)
-            shared[code] = NewsBlock(tuple(items), block.cut)
+                    known[item.article_id] = kept[id(item)] = (
+                        before if before is not None and before == item else item
+                    )
         self._known_items = known
-        return shared
+        return {
+            code: NewsBlock(tuple(kept[id(item)] for item in block.items), block.cut)
+            for code, block in built.items()
+        }
 
 
 def _without_texts(day: Mapping[str, NewsBlock]) -> Mapping[str, NewsBlock]:
