@@ -32,7 +32,7 @@ lint: install   ## ruff, mypy, import-linter, dagster definitions
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/dagster definitions validate -w workspace.yaml 2>&1 | tail -1
+	@DAGSTER_HOME="$$(mktemp -d)" $(BIN)/dagster definitions validate -w workspace.yaml
 
 bench: install  ## measured figures for benchmarks/README.md (long)
 	@$(BIN)/python benchmarks/replay_overhead.py

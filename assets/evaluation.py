@@ -1,4 +1,4 @@
-"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, report, benchmark_release. Formulas live in the domain."""
+"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, report, benchmark_release. No formula lives here."""
 
 from typing import Any
 

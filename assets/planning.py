@@ -119,6 +119,14 @@ def freshness(graph: Graph, store: TableStore, wanted: Wanted, name: str) -> Fre
     return Freshness(name, len(keys), len(keys) - len(stale) - len(missing), tuple(stale), tuple(missing))
 
 
+def recorded(instance: dg.DagsterInstance, asset: str) -> set[str]:
+    """Partitions of an asset that Dagster knows as materialised; `all` for one without partitions."""
+    key = dg.AssetKey(asset)
+    if instance.get_latest_materialization_event(key) is None:
+        return set()
+    return {str(partition) for partition in instance.get_materialized_partitions(key)} or {SINGLE}
+
+
 @dataclass(frozen=True)
 class Layer:
     """Assets that one Dagster run takes together. `split` cuts due partitions into the runs they need."""

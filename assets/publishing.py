@@ -12,11 +12,13 @@ from pathlib import Path
 import pandas as pd
 
 from finevolve_pipeline import calendar, tables
+from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.errors import MissingPartitionError
 from finevolve_pipeline.evaluation.diagnostics import NEWS_COLUMNS, count_news
 from finevolve_pipeline.evaluation.release import export_release, news_between_cutoffs
 from finevolve_pipeline.evaluation.report import build_report
 from finevolve_pipeline.evaluation.report.inputs import PlantedTruth, ReportInputs
+from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.graph import SINGLE, Graph
 from resources.table_store import TableStore
 
@@ -33,6 +35,9 @@ class Published:
 TRUTH = Path("world") / "truth.json"
 """Where a synthetic world leaves what it planted, below the home folder."""
 
+RECIPE = "report.recipe"
+"""What the report was made of, beside its folder."""
+
 _PREDICTION_COLUMNS = (
     "session",
     "experiment",
@@ -45,8 +50,30 @@ _PREDICTION_COLUMNS = (
 )
 
 
+def report_recipe(graph: Graph, store: TableStore) -> str:
+    """Digest of everything the report is made of."""
+    settings = graph.settings
+    tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE)]
+    tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
+    for name in ("tagged_articles", "benchmark_news", "news_window"):
+        tables_used += [(name, key) for key in graph.tables[name].partitions]
+    inputs = {f"{name}/{key}": digest for name, key in tables_used if (digest := store.digest(name, key)) is not None}
+    code = source_digest("finevolve_pipeline.evaluation", "assets.publishing")
+    return digest_json({"code": code, "settings": settings.digest, "inputs": inputs})
+
+
+def report_is_fresh(graph: Graph, store: TableStore) -> bool:
+    """Whether the stored report was made from what is stored now."""
+    try:
+        return (store.home / RECIPE).read_text("utf-8") == report_recipe(graph, store)
+    except FileNotFoundError:
+        return False
+
+
 def publish_report(graph: Graph, store: TableStore) -> Published:
     """Write `<home>/report` from all stored tables."""
+    (store.home / RECIPE).unlink(missing_ok=True)
+    recipe = report_recipe(graph, store)
     ran = [e.key for e in graph.settings.all_experiments if store.digest("replay", e.key) is not None]
     predictions = [store.replays.read_predictions(key, columns=_PREDICTION_COLUMNS) for key in ran]
     retrievals = [store.replays.read_retrievals(key) for key in ran]
@@ -66,6 +93,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             truth=_truth(store.home / TRUTH),
         ),
     )
+    write_atomically(store.home / RECIPE, recipe.encode())
     return Published(str(written.folder), len(written.names), written.digest)
 
 

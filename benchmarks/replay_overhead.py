@@ -1,15 +1,16 @@
-"""What a prediction costs beside the model: `python benchmarks/replay_overhead.py [--sessions 299]`.
+"""What a prediction costs beside the model: `python benchmarks/replay_overhead.py [--last 2026-03-31]`.
 
-Replays a synthetic world of 31 sectors for each mechanism from parquet tables into a fresh store, and takes
-the backbone's own time off. Counted are: reading tables, news blocks, retrieval, prompts, parsing,
-freezing, commit. Dagster's events are not in it. Where `inspect_ai` is installed, its mock model is timed
-in the same run.
+Replays a synthetic world of 31 sectors for each mechanism from parquet tables into a fresh store, and takes the
+backbone's own time off. Counted are: reading tables, news blocks, retrieval, prompts, parsing, freezing, commit.
+Dagster's events are not in it. Days are compared by processor time, which other programs on the machine disturb
+less. Where `inspect_ai` is installed, its mock model is timed in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import resource
 import sys
 import tempfile
 import time
@@ -36,11 +37,12 @@ HORIZONS = (10, 20, 40)
 
 
 class TimedBackbone:
-    """Another backbone, with the time it took."""
+    """Another backbone, with the wall and processor seconds it took."""
 
     def __init__(self, inner: Backbone) -> None:
         self._inner = inner
-        self.seconds = 0.0
+        self.wall = 0.0
+        self.cpu = 0.0
 
     @property
     def name(self) -> str:
@@ -51,29 +53,32 @@ class TimedBackbone:
         return self._inner.identity
 
     async def answer(self, request: Request) -> Reply:
-        started = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.process_time()
         reply = await self._inner.answer(request)
-        self.seconds += time.perf_counter() - started
+        self.wall += time.perf_counter() - wall
+        self.cpu += time.process_time() - cpu
         return reply
 
 
 @dataclass
 class Stopwatch:
-    """Milliseconds of each day, whole and without the backbone."""
+    """Milliseconds a prediction of each day beside the backbone, by wall clock and by processor."""
 
     backbone: TimedBackbone
-    whole: list[float] = field(default_factory=list)
-    overhead: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._mark = (time.perf_counter(), self.backbone.seconds)
+        self._mark = self._now()
+
+    def _now(self) -> tuple[float, float]:
+        return time.perf_counter() - self.backbone.wall, time.process_time() - self.backbone.cpu
 
     def lap(self, _: DayDone) -> None:
-        now, model = time.perf_counter(), self.backbone.seconds
-        whole = (now - self._mark[0]) * 1e3
-        self.whole.append(whole)
-        self.overhead.append(whole - (model - self._mark[1]) * 1e3)
-        self._mark = (now, model)
+        now = self._now()
+        self.wall.append((now[0] - self._mark[0]) * 1e3 / len(CODES))
+        self.cpu.append((now[1] - self._mark[1]) * 1e3 / len(CODES))
+        self._mark = now
 
 
 def stored_tables(reader: MemoryReader, home: Path) -> TableStore:
@@ -95,12 +100,12 @@ def measured(mechanism: str, parts: Parts, backbone: TimedBackbone, root: Path) 
 
 
 def row(mechanism: str, watch: Stopwatch) -> str:
-    """One line of the table. Single days are medians of ten, since a day's fsync varies."""
-    late, early = median(watch.overhead[-10:]), median(watch.overhead[25:35])
-    per = len(CODES)
+    """One line of the table. Single days are medians of eleven, since a day's fsync varies."""
+    early, late = median(watch.cpu[24:35]), median(watch.cpu[-11:])
+    model = watch.backbone.wall * 1e3 / len(watch.wall) / len(CODES)
     return (
-        f"| {mechanism} | {mean(watch.overhead) / per:.2f} | {mean(watch.whole) / per:.2f} "
-        f"| {early / per:.2f} | {late / per:.2f} | {late / early:.2f} |"
+        f"| {mechanism} | {mean(watch.wall):.2f} | {mean(watch.cpu):.2f} | {model:.2f} "
+        f"| {early:.2f} | {late:.2f} | {late / early:.2f} |"
     )
 
 
@@ -115,9 +120,7 @@ def inspect_milliseconds(samples: int) -> float:
     seconds = 0.0
     with tempfile.TemporaryDirectory() as logs:
         for _ in range(2):
-            task = Task(
-                [Sample(input=f"{n}", target="x") for n in range(samples)], solver=generate(), scorer=match()
-            )
+            task = Task([Sample(input=f"{n}", target="x") for n in range(samples)], solver=generate(), scorer=match())
             started = time.perf_counter()
             eval(task, model=get_model("mockllm/model"), log_dir=logs, display="none")
             seconds = time.perf_counter() - started
@@ -139,16 +142,17 @@ def main() -> None:
         tables = stored_tables(memory, home)
         embedder = HashingEmbedder(settings.embedder.dimensions, settings.embedder.ngrams)
         print(f"{len(sessions)} sessions, {given.articles} articles a day of {given.characters} characters")
-        print(
-            "| mechanism | ms a prediction beside the model | with it | day 30 | last day | last / day 30 |"
-        )
-        print("|---|---|---|---|---|---|")
+        print("Milliseconds a prediction beside the model; days by processor time.")
+        print("| mechanism | wall | processor | (model) | day 30 | last day | last / day 30 |")
+        print("|---|---|---|---|---|---|---|")
         for mechanism in ("pipe", "mem0", "memrl"):
             backbone = TimedBackbone(RulesBackbone())
             parts = Parts(settings, tables, backbone, embedder)
             print(row(mechanism, measured(mechanism, parts, backbone, home / "replay")), flush=True)
         used = sum(path.stat().st_size for path in (home / "replay").rglob("*") if path.is_file())
         print(f"\nReplay store: {used / 1e6:.1f} MB for {3 * len(sessions)} days")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"Peak memory, the generated tables included: {peak:.0f} MB")
     if importlib.util.find_spec("inspect_ai"):
         print(f"inspect_ai with its mock model: {inspect_milliseconds(300):.2f} ms a sample")
 

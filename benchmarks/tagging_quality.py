@@ -2,8 +2,8 @@
 
     python benchmarks/tagging_quality.py LABELS.csv TELEGRAPHS.jsonl.gz
 
-Labels: id, content_sha256, industries (codes joined by |), scope, importance. Telegraphs: one JSON object a line
-with id, title, content, publish_time. Articles are cleaned like in the pipeline before they are tagged.
+Labels: id, content_sha256, industries (codes joined by |), scope, importance. Telegraphs: one JSON object a
+line with id, title, content, publish_time. Articles are cleaned like in the pipeline before they are tagged.
 """
 
 from __future__ import annotations
@@ -138,8 +138,7 @@ def markdown(figures: Quality) -> str:
     ]
     lines = ["| figure | articles | precision | recall | F1 |", "|---|---|---|---|---|"]
     lines += [
-        f"| {name} | {one.articles} | {one.precision:.3f} | {one.recall:.3f} | {one.f1:.3f} |"
-        for name, one in rows
+        f"| {name} | {one.articles} | {one.precision:.3f} | {one.recall:.3f} | {one.f1:.3f} |" for name, one in rows
     ]
     lines += [
         "",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import datetime as dt
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -114,7 +115,7 @@ def closed_weekdays(first: dt.date, last: dt.date) -> tuple[dt.date, ...]:
 
 def longest_closure(sessions: Sequence[dt.date]) -> int:
     """The largest number of calendar days from one session to the next within `sessions`."""
-    return max((b - a).days for a, b in zip(sessions, sessions[1:], strict=False))
+    return max((b - a).days for a, b in itertools.pairwise(sessions))
 
 
 def cutoff(session: dt.date) -> dt.datetime:

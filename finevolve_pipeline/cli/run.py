@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import dagster as dg
 from rich.progress import Progress, TaskID
 
 from assets.planning import (
@@ -22,9 +23,11 @@ from assets.planning import (
     RunFailed,
     Wanted,
     freshness,
+    recorded,
     require_landed,
     want,
 )
+from assets.publishing import report_is_fresh
 from finevolve_pipeline.cli.dagster_home import open_instance
 from finevolve_pipeline.cli.inspect import print_ic
 from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, progress_bar
@@ -32,6 +35,9 @@ from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import ExperimentLockedError, SettingsError
 from finevolve_pipeline.graph import SINGLE
 from finevolve_pipeline.replay.journal import ReplayStore
+from finevolve_pipeline.replay.runner import Parts, verify
+from resources.backbones import build_backbone
+from resources.embedders import build_embedder
 
 _POLL_SECONDS = 0.2
 
@@ -109,32 +115,34 @@ def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
         materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home, observer), instance)
         for layer in INPUT_LAYERS:
             _bring_up(pipeline, wanted, layer, materialiser, observer)
-        _replay_all(pipeline, wanted, jobs, progress)
+        _replay_all(pipeline, wanted, jobs, progress, instance)
         for layer in EVALUATION_LAYERS:
             _bring_up(pipeline, wanted, layer, materialiser, observer)
-        task = progress.add_task("report", total=1)
-        materialiser.materialise(["report"])
-        progress.advance(task)
+        if not report_is_fresh(pipeline.graph, pipeline.store) or not recorded(instance, "report"):
+            task = progress.add_task("report", total=1)
+            materialiser.materialise(["report"])
+            progress.advance(task)
 
 
 def _bring_up(
     pipeline: Pipeline, wanted: Wanted, layer: Layer, materialiser: Materialiser, observer: ProgressObserver
 ) -> None:
-    due: dict[str, tuple[str, ...]] = {}
+    """Materialise a layer's due partitions: missing, stale, or stored by a run that died before it told Dagster."""
+    due: set[str] = set()
     for name in layer.tables:
-        due[name] = freshness(pipeline.graph, pipeline.store, wanted, name).due
-    keys = sorted(set().union(*due.values()))
-    if not keys:
+        due.update(freshness(pipeline.graph, pipeline.store, wanted, name).due)
+        due.update(set(wanted.partitions[name]) - recorded(materialiser.instance, name))
+    if not due:
         return
-    ranges = list(layer.split(keys))
     order = {key: position for position, key in enumerate(wanted.partitions[layer.tables[0]])}
+    ranges = sorted(layer.split(sorted(due)), key=lambda pair: order.get(pair[0], 0))
     for name in layer.tables:
         covered = sum(
             sum(1 for key in wanted.partitions[name] if first <= key <= last and _same_source(key, first))
             for first, last in ranges
         )
         observer.tasks[name] = observer.progress.add_task(name, total=covered)
-    for first, last in sorted(ranges, key=lambda pair: order.get(pair[0], 0)):
+    for first, last in ranges:
         if first == SINGLE:
             materialiser.materialise(layer.tables)
         else:
@@ -155,19 +163,23 @@ class _Child:
     task: TaskID
 
 
-def _replay_all(pipeline: Pipeline, wanted: Wanted, jobs: int, progress: Progress) -> None:
+def _replay_all(
+    pipeline: Pipeline, wanted: Wanted, jobs: int, progress: Progress, instance: dg.DagsterInstance
+) -> None:
     """Every experiment up to the last wanted session, `jobs` of them at once, each in a process of its own."""
-    sessions = [s for s in pipeline.graph.sessions if s <= wanted.sessions[-1]]
-    store = pipeline.store.replays
-    waiting = list(wanted.experiments)
+    told = recorded(instance, "replay")
+    last = wanted.sessions[-1]
+    waiting = [
+        (key, first) for key in wanted.experiments if (first := _first_due(pipeline, key, last, told)) is not None
+    ]
     running: list[_Child] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(_start_child(pipeline, waiting.pop(0), sessions, progress))
+                running.append(_start_child(pipeline, *waiting.pop(0), last, progress))
             time.sleep(_POLL_SECONDS)
             for child in list(running):
-                progress.update(child.task, completed=_stored(store, child.experiment, sessions[-1]))
+                progress.update(child.task, completed=_stored(pipeline.store.replays, child.experiment, last))
                 code = child.process.poll()
                 if code is not None:
                     running.remove(child)
@@ -179,32 +191,44 @@ def _replay_all(pipeline: Pipeline, wanted: Wanted, jobs: int, progress: Progres
             child.process.wait()
 
 
-def _start_child(pipeline: Pipeline, experiment: str, sessions: Sequence[dt.date], progress: Progress) -> _Child:
+def _first_due(pipeline: Pipeline, key: str, last: dt.date, told: set[str]) -> dt.date | None:
+    """The first session that is not stored, or that a run stored but died before it told Dagster.
+
+    Raises:
+        ReplayMismatchError: a stored day does not fit the present inputs, settings or code.
+    """
+    settings = pipeline.settings
+    experiment = settings.experiment(key)
+    parts = Parts(
+        settings, pipeline.store, build_backbone(experiment.backbone, settings), build_embedder(settings)
+    )
+    stored = {manifest.session for manifest in verify(experiment, parts, pipeline.store.replays)}
+    for session in pipeline.graph.sessions:
+        if session > last:
+            return None
+        if session not in stored or f"{session}|{key}" not in told:
+            return session
+    return None
+
+
+def _start_child(
+    pipeline: Pipeline, experiment: str, first: dt.date, last: dt.date, progress: Progress
+) -> _Child:
     log = pipeline.home / "logs" / f"replay-{experiment}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
+    arguments = [experiment, first.isoformat(), last.isoformat(), str(os.getpid())]
     with open(log, "wb") as sink:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "finevolve_pipeline.cli.replay_child",
-                experiment,
-                sessions[0].isoformat(),
-                sessions[-1].isoformat(),
-                str(os.getpid()),
-            ],
+            [sys.executable, "-m", "finevolve_pipeline.cli.replay_child", *arguments],
             stdout=sink,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "FINEVOLVE_HOME": str(pipeline.home)},
         )
-    done = _stored(pipeline.store.replays, experiment, sessions[-1])
-    return _Child(
-        experiment,
-        process,
-        log,
-        progress.add_task(f"replay {experiment}", total=len(sessions), completed=done),
-    )
+    total = sum(session <= last for session in pipeline.graph.sessions)
+    done = _stored(pipeline.store.replays, experiment, last)
+    task = progress.add_task(f"replay {experiment}", total=total, completed=done)
+    return _Child(experiment, process, log, task)
 
 
 def _stored(store: ReplayStore, experiment: str, last: dt.date) -> int:

@@ -97,9 +97,8 @@ def demo_command(seed: int, as_json: bool) -> None:
     world = home / "world"
     _refuse_another_world(world, seed)
     settings = SynthSettings(seed=seed)
-    messages.print(
-        f"[1/3] synthetic world: {len(settings.sessions)} sessions, {settings.sessions[0]} to {settings.sessions[-1]}, seed {seed}"
-    )
+    first, last = settings.sessions[0], settings.sessions[-1]
+    messages.print(f"[1/3] synthetic world: {len(settings.sessions)} sessions, {first} to {last}, seed {seed}")
     files = write_synthetic(settings, world)
     os.environ["FINEVOLVE_HOME"] = str(home)
     os.environ["FINEVOLVE_CONFIG"] = str(world / "finevolve.toml")

@@ -117,9 +117,7 @@ def _predict_system(language: Language, horizons: tuple[int, ...]) -> str:
     return system.substitute(_DELIMITERS, horizons=_listed(horizons), schema=schema)
 
 
-def _predict_messages(
-    request: PredictRequest, language: Language, experience_tokens: int
-) -> tuple[Message, ...]:
+def _predict_messages(request: PredictRequest, language: Language, experience_tokens: int) -> tuple[Message, ...]:
     parts = _parts(f"predict.{language}")
     user = parts["user"].substitute(
         _DELIMITERS,
@@ -180,7 +178,7 @@ def _experience(memories: Sequence[ShownMemory], parts: dict[str, Template], bud
     for position, head in enumerate(heads):
         share = left // (len(heads) - position)
         news = _prefix(memories[position].news, share, parts["cut"].template)
-        left -= estimate_tokens(news)
+        left -= min(share, estimate_tokens(news))
         shown.append(head + news)
     return parts["experience"].substitute(_DELIMITERS, count=len(shown), memories="\n\n".join(shown))
 
@@ -188,9 +186,7 @@ def _experience(memories: Sequence[ShownMemory], parts: dict[str, Template], bud
 def _memory(rank: int, memory: ShownMemory, parts: dict[str, Template]) -> str:
     """A memory without its news; scores raw, each number in a field of its own."""
     none = parts["none"].template
-    scores = ", ".join(
-        f"{horizon}: {_raw(memory.scores[horizon], parts)}" for horizon in sorted(memory.scores)
-    )
+    scores = ", ".join(f"{horizon}: {_raw(memory.scores[horizon], parts)}" for horizon in sorted(memory.scores))
     if isinstance(memory.q, dict):
         q = ", ".join(f"{horizon}: {_raw(memory.q[horizon], parts)}" for horizon in sorted(memory.q))
     else:
@@ -217,15 +213,17 @@ def _prefix(text: str, budget: int, mark: str) -> str:
     """The neutralised text if it fits into `budget` tokens, else a prefix that does, with a mark behind."""
     whole = len(text) <= 3 * budget
     # No character costs less than a third of a token, so what stands later cannot be shown.
-    text = neutralised(text[: max(0, 3 * budget)])
+    text = neutralised(text[: 3 * budget])
     if whole and estimate_tokens(text) <= budget:
         return text
-    size = max(0, budget)
-    for _ in range(8):
+    # The cost of a piece tells about where to cut; a few corrections find the place.
+    sample = text[:400]
+    size = budget * len(sample) // max(1, estimate_tokens(sample))
+    for _ in range(4):
         used = estimate_tokens(text[:size])
         if used > budget:
             size = size * budget // used
-        elif budget - used <= 2 or size >= len(text):
+        elif budget - used <= 8 or size >= len(text):
             break
         else:
             size += budget - used

@@ -256,9 +256,7 @@ class Mechanism(ABC):  # noqa: B024  (every method has a meaning of its own: Pip
 
     def apply(self, session: dt.date, event: Event) -> None:
         """Change the state by one event of `session`. The only place where state changes."""
-        raise ReplayMismatchError(
-            f"{type(self).__name__}: cannot apply an event {event.kind!r}; it has no such one"
-        )
+        raise ReplayMismatchError(f"{type(self).__name__}: cannot apply an event {event.kind!r}; it has no such one")
 
     @classmethod
     def decode(cls, value: Mapping[str, Any]) -> Event:

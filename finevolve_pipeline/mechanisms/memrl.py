@@ -141,16 +141,12 @@ class MemRL(TrajectoryMechanism):
         similarities = store.index.similarities(situation.key)
         # Candidates come by similarity, then newest; the stable sort keeps that order among equal Q.
         candidates = most_similar_first(similarities)[: self.settings.candidates]
-        best = sorted(candidates, key=lambda at: -self.utility(store.memories[at]).mean)[
-            : self.settings.top_k
-        ]
+        best = sorted(candidates, key=lambda at: -self.utility(store.memories[at]).mean)[: self.settings.top_k]
         return tuple(self._recalled(store.memories[at], float(similarities[at]), situation) for at in best)
 
     def _recalled(self, memory: str, similarity: float, situation: Situation) -> Recalled:
         utility = self.utility(memory)
-        by_horizon = (
-            dict(zip(self.world.horizons, utility.values, strict=True)) if self._per_horizon else None
-        )
+        by_horizon = dict(zip(self.world.horizons, utility.values, strict=True)) if self._per_horizon else None
         shown = replace(
             self.shown(memory, similarity),
             q=utility.mean if by_horizon is None else by_horizon,

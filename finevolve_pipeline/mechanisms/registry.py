@@ -33,8 +33,7 @@ def mechanism_class(name: str) -> type[Mechanism]:
     if name not in offered:
         known = ", ".join([*BUILT_IN, *sorted(offered)])
         raise SettingsError(
-            f"mechanism {name!r}: not among {known}; correct [experiments] or install the package "
-            f"that offers it"
+            f"mechanism {name!r}: not among {known}; correct [experiments] or install the package that offers it"
         )
     return _loaded(offered[name])
 

@@ -16,9 +16,7 @@ import numpy.typing as npt
 from finevolve_pipeline.embedding import Vectors
 
 DECIMALS = 6
-_EXACT = (
-    2**12
-)  # float32 holds integers up to 2**24 exactly, and |a.b| <= |a||b| <= 2**24 for partial sums too
+_EXACT = 2**12  # float32 holds integers up to 2**24 exactly, and |a.b| <= |a||b| <= 2**24 for partial sums too
 
 
 class SimilarityIndex:

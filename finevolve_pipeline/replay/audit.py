@@ -223,18 +223,12 @@ class _Auditor:
                 require_observable(window, session)
             except FinEvolveError as late:
                 return Finding("news", False, str(late))
-        return Finding(
-            "news", True, f"{articles} articles in {len(sessions)} windows, each from before its cutoff"
-        )
+        return Finding("news", True, f"{articles} articles in {len(sessions)} windows, each from before its cutoff")
 
     def _memories(self, sessions: Sequence[dt.date]) -> Finding:
         self._progress("memories shown")
-        shown = self._store.read_retrievals(
-            self._experiment.key, sessions, ["session", "code", "memory_id", "made_on"]
-        )
-        early = shown[
-            (shown["made_on"] >= shown["session"]) | (shown["memory_id"].str[:10] != shown["made_on"])
-        ]
+        shown = self._store.read_retrievals(self._experiment.key, sessions, ["session", "code", "memory_id", "made_on"])
+        early = shown[(shown["made_on"] >= shown["session"]) | (shown["memory_id"].str[:10] != shown["made_on"])]
         if len(early):
             first = early.iloc[0]
             return Finding(
@@ -261,9 +255,7 @@ class _Auditor:
                 if wrong:
                     return Finding("evidence", False, f"{session}: {wrong}")
             checked += len(evidence)
-        return Finding(
-            "evidence", True, f"{checked} updates, each on an outcome that became known that very day"
-        )
+        return Finding("evidence", True, f"{checked} updates, each on an outcome that became known that very day")
 
     def _future(self, sessions: tuple[dt.date, ...], cut: dt.date, replayed: int) -> Finding:
         again = _up_to(sessions, cut, replayed)
@@ -275,17 +267,13 @@ class _Auditor:
             if wrong:
                 return Finding("future", False, f"cut {cut}: {wrong} depends on the future")
             if after and self._prompts(scratch, after[0]) == self._prompts(self._store, after[0]):
-                return Finding(
-                    "future", False, f"cut {cut}: the changed tables of {after[0]} changed no prompt"
-                )
+                return Finding("future", False, f"cut {cut}: the changed tables of {after[0]} changed no prompt")
         return Finding("future", True, f"cut {cut}: {again[0]} to {again[-1]} the same, byte for byte")
 
     def _order(self, sessions: tuple[dt.date, ...], cut: dt.date, replayed: int) -> Finding:
         again = _up_to(sessions, cut, replayed)
         for execution in (Execution(1, INDUSTRIES[::-1]), Execution(len(INDUSTRIES), _interleaved())):
-            self._progress(
-                f"{execution.workers} at once, other order, up to {cut}: {len(again)} sessions again"
-            )
+            self._progress(f"{execution.workers} at once, other order, up to {cut}: {len(again)} sessions again")
             with self._replayed(sessions, again, replace(self._parts, execution=execution)) as scratch:
                 wrong = self._first_difference(scratch, again)
             if wrong:
@@ -382,9 +370,7 @@ def _interleaved() -> tuple[Industry, ...]:
 def _refuted(item: Evidence, true: Mapping[tuple[str, dt.date, int], Outcome]) -> str:
     """What is wrong with an update's evidence, empty if nothing is."""
     outcome = true.get((item.code, item.predicted_on, item.horizon))
-    what = (
-        f"an update of {item.code} rests on the outcome from {item.predicted_on} over {item.horizon} sessions"
-    )
+    what = f"an update of {item.code} rests on the outcome from {item.predicted_on} over {item.horizon} sessions"
     if outcome is None:
         return f"{what}, which did not become known that day"
     if outcome.alpha != item.alpha:

@@ -78,9 +78,7 @@ class Gateway:
             LookAheadError: `session` is not later; what was learnt since would be shown to the past.
         """
         if self._clock is not None and session <= self._clock:
-            raise LookAheadError(
-                f"the replay's clock stands at {self._clock} and cannot be set back to {session}"
-            )
+            raise LookAheadError(f"the replay's clock stands at {self._clock} and cannot be set back to {session}")
         if self._clock in self._news:
             self._news[self._clock] = _without_texts(self._news[self._clock])
         self._clock = session
@@ -124,9 +122,7 @@ class Gateway:
         own = self._day_of_outcomes(session)[code]
         return MarketContext(
             close=own[0].close_to,
-            trailing=tuple(
-                TrailingReturn(one.horizon, one.industry_return, one.benchmark_return) for one in own
-            ),
+            trailing=tuple(TrailingReturn(one.horizon, one.industry_return, one.benchmark_return) for one in own),
         )
 
     def _day_of_news(self, session: dt.date, asker: str) -> Mapping[str, NewsBlock]:
@@ -161,13 +157,10 @@ class Gateway:
             for item in block.items:
                 if id(item) not in kept:
                     before = self._known_items.get(item.article_id)
-                    known[item.article_id] = kept[id(item)] = (
-                        before if before is not None and before == item else item
-                    )
+                    known[item.article_id] = kept[id(item)] = before if before is not None and before == item else item
         self._known_items = known
         return {
-            code: NewsBlock(tuple(kept[id(item)] for item in block.items), block.cut)
-            for code, block in built.items()
+            code: NewsBlock(tuple(kept[id(item)] for item in block.items), block.cut) for code, block in built.items()
         }
 
 
@@ -224,9 +217,7 @@ def require_observable(window: pd.DataFrame, session: dt.date) -> None:
         )
 
 
-def known_outcomes(
-    frame: pd.DataFrame, session: dt.date, horizons: Sequence[int]
-) -> Mapping[str, tuple[Outcome, ...]]:
+def known_outcomes(frame: pd.DataFrame, session: dt.date, horizons: Sequence[int]) -> Mapping[str, tuple[Outcome, ...]]:
     """The rows of `matured_alpha` of one session, checked: for every industry its outcomes by horizon.
 
     Args:
@@ -245,9 +236,7 @@ def known_outcomes(
         for row in zip(*(frame[column].tolist() for column in _COLUMNS), strict=True)
     }
     if len(rows) != len(frame):
-        raise TableError(
-            f"matured_alpha {session}: an outcome stands there twice; materialise matured_alpha again"
-        )
+        raise TableError(f"matured_alpha {session}: an outcome stands there twice; materialise matured_alpha again")
     for outcome in rows.values():
         if outcome.matured_on > session:
             raise LookAheadError(
@@ -266,8 +255,7 @@ def known_outcomes(
     except KeyError as absent:
         code, horizon = absent.args[0]
         raise TableError(
-            f"matured_alpha {session}: no row for {code} at horizon {horizon}; "
-            f"materialise matured_alpha again"
+            f"matured_alpha {session}: no row for {code} at horizon {horizon}; materialise matured_alpha again"
         ) from None
 
 

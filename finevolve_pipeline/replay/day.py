@@ -121,9 +121,7 @@ async def replay_day(session: dt.date, chain: Chain) -> DayContent:
     chain.history.settle(all_due)
     learnt = await _mature(session, due, chain)
     situations = _observe(session, chain)
-    predicted = await _each_sector(
-        chain.execution, lambda industry: _predict(situations[industry.code], chain)
-    )
+    predicted = await _each_sector(chain.execution, lambda industry: _predict(situations[industry.code], chain))
     frozen = [one.frozen(session) for one in predicted]
     chain.history.record(frozen)
     kept = await _append(session, frozen, chain)
@@ -168,9 +166,7 @@ async def _each_sector(execution: Execution, work: Callable[[Industry], Awaitabl
     return [tasks[code].result() for code in CODES]
 
 
-async def _mature(
-    session: dt.date, due: dict[str, tuple[MaturedPrediction, ...]], chain: Chain
-) -> list[Event]:
+async def _mature(session: dt.date, due: dict[str, tuple[MaturedPrediction, ...]], chain: Chain) -> list[Event]:
     async def learn(industry: Industry) -> Sequence[Event]:
         own = due.get(industry.code)
         if own is None:
@@ -339,9 +335,7 @@ _RETRIEVAL_COLUMNS = (
 )
 
 
-def _table(
-    session: dt.date, experiment: str, rows: Sequence[tuple[object, ...]], columns: tuple[str, ...]
-) -> Columns:
+def _table(session: dt.date, experiment: str, rows: Sequence[tuple[object, ...]], columns: tuple[str, ...]) -> Columns:
     values = zip(*rows, strict=True) if rows else [()] * len(columns)
     return {
         "session": [session.isoformat()] * len(rows),
@@ -361,9 +355,7 @@ def _utility(value: float | dict[int, float] | None) -> float:
     return _number(value)
 
 
-def _counts(
-    due: Sequence[MaturedPrediction], predicted: Sequence[Predicted], events: Sequence[Event]
-) -> Counts:
+def _counts(due: Sequence[MaturedPrediction], predicted: Sequence[Predicted], events: Sequence[Event]) -> Counts:
     return Counts(
         predictions=sum(len(one.answer.scores) for one in predicted),
         invalid=sum(len(one.answer.invalid) for one in predicted),

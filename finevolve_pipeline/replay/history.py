@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from functools import lru_cache
 
 from finevolve_pipeline.embedding import Embedder, Vectors
 from finevolve_pipeline.errors import LookAheadError
@@ -16,6 +17,7 @@ from finevolve_pipeline.news.block import NewsBlock
 from finevolve_pipeline.replay.clock import Gateway, is_known
 from finevolve_pipeline.universe import CODES
 
+_KEPT_TEXTS = 40 * len(CODES)
 _ROW = {code: row for row, code in enumerate(CODES)}
 
 
@@ -37,6 +39,8 @@ class History:
         self._trajectories: dict[str, Trajectory] = {}
         self._matured: dict[str, int] = {}
         self._keys: tuple[dt.date, Vectors] | None = None
+        # The same few memories are recalled day after day; their long texts are built once, and only these are kept.
+        self._recalled_news = lru_cache(maxsize=_KEPT_TEXTS)(self._news)
 
     def record(self, frozen: Sequence[Trajectory]) -> None:
         """Add the frozen predictions of a session."""
@@ -66,6 +70,9 @@ class History:
 
     def news(self, memory: str) -> NewsBlock:
         """The news block that this prediction saw. Raises `LookAheadError` beyond the clock."""
+        return self._recalled_news(memory)
+
+    def _news(self, memory: str) -> NewsBlock:
         return self._gateway.block(session_of(memory), memory[11:], self._asker)
 
     def key(self, memory: str) -> Vectors:

@@ -160,7 +160,7 @@ def _parquet(columns: Columns, contract: type[Contract], where: str) -> bytes:
 
 def _journal(events: Sequence[Mapping[str, object]]) -> bytes:
     lines = "".join(f"{canonical_json(dict(event))}\n" for event in events)
-    return gzip.compress(lines.encode("utf-8", "surrogatepass"), compresslevel=9, mtime=0)
+    return gzip.compress(lines.encode("utf-8", "surrogatepass"), compresslevel=6, mtime=0)
 
 
 class ReplayStore:
@@ -314,9 +314,7 @@ class ReplayStore:
             )
         except (pa.ArrowException, OSError) as broken:
             session = next((s for s, p in zip(wanted, paths, strict=True) if p in str(broken)), wanted[0])
-            raise damaged(
-                experiment, session, f"{name} cannot be read ({str(broken).splitlines()[0]})"
-            ) from broken
+            raise damaged(experiment, session, f"{name} cannot be read ({str(broken).splitlines()[0]})") from broken
         return pd.DataFrame(table.to_pandas())
 
     # -- writing ---------------------------------------------------------------------------------------------
@@ -429,6 +427,5 @@ def _day(name: str) -> dt.date | None:
 def damaged(experiment: str, session: dt.date, what: str) -> ReplayMismatchError:
     """The error for a stored day that cannot be trusted."""
     return ReplayMismatchError(
-        f"replay {experiment} {session}: {what}; remove it with "
-        f"`finevolve reset {experiment} --from {session}`"
+        f"replay {experiment} {session}: {what}; remove it with `finevolve reset {experiment} --from {session}`"
     )

@@ -179,9 +179,7 @@ def _consecutive(wanted: Sequence[dt.date], window: Sequence[dt.date]) -> tuple[
     expected = calendar.sessions_between(wanted[0], wanted[-1])
     if tuple(wanted) != expected:
         odd = next((a for a, b in zip(wanted, expected, strict=False) if a != b), wanted[-1])
-        raise CalendarError(
-            f"session {odd}: sessions must be consecutive and each given once; give a range from - to"
-        )
+        raise CalendarError(f"session {odd}: sessions must be consecutive and each given once; give a range from - to")
     return expected
 
 
@@ -232,9 +230,7 @@ class _Run:
         manifest = self._store.manifest(self._experiment.key, session)
         if manifest.identity != self._identity_digest:
             stored = self._store.identity(self._experiment.key) or {}
-            what = (
-                _first_difference(stored, self._identity) or "identity.json is not the one it was made with"
-            )
+            what = _first_difference(stored, self._identity) or "identity.json is not the one it was made with"
             raise self._mismatch(session, f"made with other settings or code: {what}", self._window[0])
         if manifest.parent != parent:
             raise self._mismatch(
@@ -254,8 +250,7 @@ class _Run:
     def _mismatch(self, session: dt.date, what: str, start: dt.date) -> ReplayMismatchError:
         key = self._experiment.key
         return ReplayMismatchError(
-            f"replay {key} {session}: {what}; remove it with `finevolve reset {key} --from {start}` "
-            f"and run again"
+            f"replay {key} {session}: {what}; remove it with `finevolve reset {key} --from {start}` and run again"
         )
 
     def _inputs(self, session: dt.date) -> dict[str, str]:

@@ -106,6 +106,4 @@ if __name__ == "__main__":
     store, mechanism, point = sys.argv[1:]
     mortal = point == "while a model is asked"
     (hold if point == "hold" else POINTS[point])()
-    replayed(
-        Path(store), mechanism, small_parts(SETTINGS, backbone=MortalBackbone() if mortal else EchoBackbone())
-    )
+    replayed(Path(store), mechanism, small_parts(SETTINGS, backbone=MortalBackbone() if mortal else EchoBackbone()))

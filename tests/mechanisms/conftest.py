@@ -98,9 +98,7 @@ class Bench:
         return [DAYS.index(one.shown.made_on) for one in self.retrieve(day, angle)]
 
     def retrieve(self, day: int, angle: float | None = 0.0):
-        situation = Situation(
-            DAYS[day], industry(CODE), NewsBlock((), 0), MarketContext(1.0, ()), vector(angle)
-        )
+        situation = Situation(DAYS[day], industry(CODE), NewsBlock((), 0), MarketContext(1.0, ()), vector(angle))
         return self.mechanism.retrieve(situation)
 
     @staticmethod

@@ -54,9 +54,7 @@ WORDS = [
 class MemoryReader:
     """Tables in memory, with the reading interface of the stored ones. Counts what is read."""
 
-    def __init__(
-        self, frames: dict[tuple[str, str], pd.DataFrame], digests: dict[tuple[str, str], str]
-    ) -> None:
+    def __init__(self, frames: dict[tuple[str, str], pd.DataFrame], digests: dict[tuple[str, str], str]) -> None:
         self.frames = frames
         self.reads: list[tuple[str, str]] = []
         self._digests = digests
@@ -75,9 +73,7 @@ class MemoryReader:
         self._digests[table, partition] = digest_frame(frame)
 
 
-def news_windows(
-    sessions: Sequence[dt.date], articles_a_day: int, characters: int
-) -> dict[str, pd.DataFrame]:
+def news_windows(sessions: Sequence[dt.date], articles_a_day: int, characters: int) -> dict[str, pd.DataFrame]:
     """A five-day window a session; every calendar day has `articles_a_day` articles of 1-3 industries."""
     by_day: dict[dt.date, list[dict[str, object]]] = {}
     for day in calendar.days_between(sessions[0] - dt.timedelta(days=4), sessions[-1]):
@@ -97,9 +93,7 @@ def news_windows(
 
 def _article(day: dt.date, number: int, chance: random.Random, characters: int) -> dict[str, object]:
     words = [chance.choice(WORDS) for _ in range(max(2, characters // 6))]
-    at = dt.datetime.combine(
-        day, dt.time(chance.randrange(24), chance.randrange(60)), tzinfo=calendar.SHANGHAI
-    )
+    at = dt.datetime.combine(day, dt.time(chance.randrange(24), chance.randrange(60)), tzinfo=calendar.SHANGHAI)
     return {
         "article_id": digest_text(f"{day}/{number}")[:16],
         "source": chance.choice(["cls", "sina", "yicai"]),
@@ -113,9 +107,7 @@ def _article(day: dt.date, number: int, chance: random.Random, characters: int) 
     }
 
 
-def outcome_tables(
-    sessions: Sequence[dt.date], horizons: Sequence[int], seed: int = 7
-) -> dict[str, pd.DataFrame]:
+def outcome_tables(sessions: Sequence[dt.date], horizons: Sequence[int], seed: int = 7) -> dict[str, pd.DataFrame]:
     """`matured_alpha` of each session from random walks of 31 indices and a benchmark."""
     first = calendar.shift(sessions[0], -max(horizons))
     days = calendar.sessions_between(first, sessions[-1])
@@ -246,6 +238,4 @@ def replayed(
 
 def contents(root: Path) -> dict[str, bytes]:
     """Every file below a folder, by relative path."""
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
-    }
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}

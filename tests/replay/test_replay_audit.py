@@ -116,9 +116,7 @@ class WrongEvidence(MemRL):
 
     async def mature(self, session, code, matured, backbone):
         given = await super().mature(session, code, matured, backbone)
-        return [
-            replace(event, alpha=event.alpha + 1) if isinstance(event, Rewarded) else event for event in given
-        ]
+        return [replace(event, alpha=event.alpha + 1) if isinstance(event, Rewarded) else event for event in given]
 
 
 class EarlyEvidence(MemRL):

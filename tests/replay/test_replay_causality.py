@@ -64,9 +64,7 @@ class LateCanary(Mechanism):
 
 def test_a_canary_that_waits_is_caught_on_its_day_and_the_days_before_stay(tmp_path):
     parts = replace(small_parts(SETTINGS), kind=LateCanary)
-    with pytest.raises(
-        LookAheadError, match="mechanism 'late' asked for outcomes of 2025-01-15 while the clock"
-    ):
+    with pytest.raises(LookAheadError, match="mechanism 'late' asked for outcomes of 2025-01-15 while the clock"):
         replayed(tmp_path, "late", parts)
     assert sorted(path.name for path in (tmp_path / "late-rules").glob("2025-*")) == [
         session.isoformat() for session in SESSIONS[:5]

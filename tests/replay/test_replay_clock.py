@@ -68,12 +68,7 @@ def test_an_article_is_one_object_in_all_blocks_and_sessions(gateway):
     gateway.advance(FIRST)
     gateway.news(FIRST, "test")
     gateway.advance(SECOND)
-    both = [
-        item
-        for day in (FIRST, SECOND)
-        for block in gateway.news(day, "test").values()
-        for item in block.items
-    ]
+    both = [item for day in (FIRST, SECOND) for block in gateway.news(day, "test").values() for item in block.items]
     assert len({id(item) for item in both}) == len({item.article_id for item in both})
 
 
@@ -82,9 +77,7 @@ def test_an_article_at_the_cutoff_is_refused(gateway, reader):
     frame.loc[3, "published_at"] = pd.Timestamp(calendar.cutoff(FIRST))
     reader.replace("news_window", FIRST.isoformat(), frame)
     gateway.advance(FIRST)
-    with pytest.raises(
-        LookAheadError, match=rf"article {frame['article_id'][3]} was published 2025-01-03 00:00:00"
-    ):
+    with pytest.raises(LookAheadError, match=rf"article {frame['article_id'][3]} was published 2025-01-03 00:00:00"):
         gateway.news(FIRST, "test")
 
 
@@ -105,9 +98,7 @@ def test_an_outcome_from_after_the_session_is_refused(gateway, reader):
     ],
 )
 def test_outcomes_that_do_not_belong_to_the_session_are_refused(gateway, reader, spoil, message):
-    reader.replace(
-        "matured_alpha", FIRST.isoformat(), spoil(reader.frames["matured_alpha", FIRST.isoformat()])
-    )
+    reader.replace("matured_alpha", FIRST.isoformat(), spoil(reader.frames["matured_alpha", FIRST.isoformat()]))
     gateway.advance(FIRST)
     with pytest.raises(TableError, match=message):
         gateway.outcomes(FIRST, "test")

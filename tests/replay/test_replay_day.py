@@ -46,9 +46,7 @@ def row(store, session, code, horizon, mechanism="pipe"):
 def test_every_sector_is_asked_once_a_day_and_gives_a_row_for_each_horizon(tmp_path):
     parts = small_parts(SETTINGS)
     store, done = replayed(tmp_path, "pipe", parts)
-    assert [(r.session, r.industry.code) for r in parts.backbone.asked] == [
-        (s, c) for s in SESSIONS for c in CODES
-    ]
+    assert [(r.session, r.industry.code) for r in parts.backbone.asked] == [(s, c) for s in SESSIONS for c in CODES]
     frame = store.read_predictions("pipe-rules")
     assert len(frame) == len(SESSIONS) * 31 * 3
     assert done[0].manifest.usage.calls == 31
@@ -59,10 +57,7 @@ def test_matured_predictions_count_as_the_closed_form_says(tmp_path):
     _, done = replayed(tmp_path, "memrl", small_parts(SETTINGS))
     window = len(SESSIONS)
     assert sum(day.manifest.counts.matured for day in done) == 31 * sum(window - h for h in HORIZONS)
-    assert (
-        sum(day.manifest.counts.events for day in done)
-        == 31 * sum(window - h for h in HORIZONS) + 31 * window
-    )
+    assert sum(day.manifest.counts.events for day in done) == 31 * sum(window - h for h in HORIZONS) + 31 * window
     assert sum(day.manifest.counts.retrievals for day in done) == 31 * sum(min(5, t) for t in range(window))
 
 
@@ -111,6 +106,13 @@ def test_two_unreadable_answers_make_all_horizons_invalid_with_the_reason(tmp_pa
         assert bad["invalid_reason"] != ""
     assert (done[0].manifest.counts.invalid, done[0].manifest.counts.repaired) == (3, 0)
     assert done[1].manifest.counts.undefined == 1
+
+
+def test_text_that_utf8_cannot_hold_is_replaced_before_it_is_remembered(tmp_path):
+    backbone = Scripted(SESSIONS[0], "801170", answer_text({1: 0.1, 2: 0.2, 4: 0.3}, "A\ud800"))
+    store, _ = replayed(tmp_path, "mem0", small_parts(SETTINGS, backbone=backbone), SESSIONS[:2])
+    assert row(store, SESSIONS[0], "801170", 1, "mem0")["key_factor"] == "A?"
+    assert asked_on(backbone, SESSIONS[1]).memories[0].key_factor == "A?"
 
 
 def test_a_bad_score_makes_only_its_own_horizon_invalid_and_teaches_nothing(tmp_path):

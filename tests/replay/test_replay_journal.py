@@ -25,9 +25,7 @@ def store(tmp_path):
 
 
 def test_a_day_is_four_files_and_the_experiment_two(store):
-    names = sorted(
-        path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file()
-    )
+    names = sorted(path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file())
     days = [
         f"{KEY}/{s}/{name}"
         for s in SESSIONS
@@ -55,9 +53,7 @@ def test_predictions_come_in_the_asked_order_with_the_asked_columns(store):
 
 
 def test_reading_days_that_are_not_stored_says_what_makes_them(store):
-    with pytest.raises(
-        MissingPartitionError, match="2025-01-09: not stored; `finevolve run --to 2025-01-09`"
-    ):
+    with pytest.raises(MissingPartitionError, match="2025-01-09: not stored; `finevolve run --to 2025-01-09`"):
         store.read_predictions(KEY, [dt.date(2025, 1, 9)])
     with pytest.raises(MissingPartitionError, match="pipe-rules 2025-01-02: not stored"):
         store.manifest("pipe-rules", SESSIONS[0])
@@ -118,9 +114,7 @@ def test_a_damaged_day_stops_the_next_run_with_the_command_that_removes_it(store
 
 def test_reading_a_truncated_table_names_the_day(store):
     truncate(store.folder(KEY, SESSIONS[2]) / "predictions.parquet")
-    with pytest.raises(
-        ReplayMismatchError, match=rf"{KEY} {SESSIONS[2]}: predictions.parquet cannot be read"
-    ):
+    with pytest.raises(ReplayMismatchError, match=rf"{KEY} {SESSIONS[2]}: predictions.parquet cannot be read"):
         store.read_predictions(KEY)
     truncate(store.folder(KEY, SESSIONS[2]) / "experience.jsonl.gz")
     with pytest.raises(ReplayMismatchError, match=r"experience\.jsonl\.gz cannot be read"):

@@ -42,9 +42,7 @@ def test_every_session_of_the_range_is_reported_when_it_is_durable(tmp_path):
         store,
         parts.backbone,
         parts.embedder,
-        lambda day: seen.append(
-            (day.session, day.reused, store.manifest("mem0-rules", day.session) == day.manifest)
-        ),
+        lambda day: seen.append((day.session, day.reused, store.manifest("mem0-rules", day.session) == day.manifest)),
     )
     assert seen == [(SESSIONS[2], True, True), (SESSIONS[3], False, True), (SESSIONS[4], False, True)]
 
@@ -164,9 +162,7 @@ def test_other_settings_or_models_are_refused_and_named(tmp_path, changed, what)
 def test_what_cannot_change_a_result_is_no_reason_to_refuse(tmp_path):
     replayed(tmp_path, "pipe", small_parts(SETTINGS), SESSIONS[:2])
     longer = small_settings(last="2025-01-20", evaluation={"min_sessions": 5})
-    _, done = replayed(
-        tmp_path, "pipe", small_parts(longer, embedder=HashingEmbedder(128, (2,))), SESSIONS[:3]
-    )
+    _, done = replayed(tmp_path, "pipe", small_parts(longer, embedder=HashingEmbedder(128, (2,))), SESSIONS[:3])
     assert [day.reused for day in done] == [True, True, False]
 
 
@@ -179,9 +175,7 @@ def test_a_day_spliced_in_from_another_chain_is_refused(tmp_path):
     for name in contents(foreign.folder("memrl-rules", SESSIONS[3])):
         source = foreign.folder("memrl-rules", SESSIONS[3]) / name
         (store.folder("memrl-rules", SESSIONS[3]) / name).write_bytes(source.read_bytes())
-    with pytest.raises(
-        ReplayMismatchError, match=rf"memrl-rules {SESSIONS[3]}: follows another day before it"
-    ):
+    with pytest.raises(ReplayMismatchError, match=rf"memrl-rules {SESSIONS[3]}: follows another day before it"):
         replayed(tmp_path / "mine", "memrl", small_parts(SETTINGS))
 
 
@@ -189,7 +183,5 @@ def test_an_unknown_mechanism_or_key_is_a_settings_error(tmp_path):
     with pytest.raises(SettingsError, match="mechanism 'dreams': not among pipe, mem0, memrl"):
         replayed(tmp_path, "dreams", small_parts(SETTINGS))
     bad = small_settings(last="2025-01-14", mechanisms={"mem0": {"topk": 3}})
-    with pytest.raises(
-        SettingsError, match=r"mechanisms.mem0.topk: .*\(keys of mem0: top_k, min_similarity\)"
-    ):
+    with pytest.raises(SettingsError, match=r"mechanisms.mem0.topk: .*\(keys of mem0: top_k, min_similarity\)"):
         replayed(tmp_path, "mem0", small_parts(bad))

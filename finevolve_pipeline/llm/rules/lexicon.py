@@ -119,11 +119,7 @@ def industry_matcher() -> Matcher[IndustryWord]:
 @lru_cache(maxsize=1)
 def name_endings() -> dict[str, str]:
     """Endings of company names, each with the industry code it suggests."""
-    return {
-        ending: code
-        for code, listed in load("industries.toml")["endings"].items()
-        for ending in words(listed)
-    }
+    return {ending: code for code, listed in load("industries.toml")["endings"].items() for ending in words(listed)}
 
 
 @dataclass(frozen=True)

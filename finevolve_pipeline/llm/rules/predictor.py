@@ -194,9 +194,7 @@ def _news_score(weighed: list[_Weighed]) -> float:
 
 
 def _reversion(market: MarketContext, horizon: int) -> float:
-    excess = [
-        (abs(back.sessions - horizon), back.excess) for back in market.trailing if not math.isnan(back.excess)
-    ]
+    excess = [(abs(back.sessions - horizon), back.excess) for back in market.trailing if not math.isnan(back.excess)]
     return -0.08 * math.tanh(12 * min(excess)[1]) if excess else 0.0
 
 

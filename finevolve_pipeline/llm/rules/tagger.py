@@ -191,9 +191,7 @@ def _event(text: str, headline: int, about_company: bool, notice: bool, analyst:
     if analyst:
         found.setdefault(_opinion(), "")
     ranks = [
-        rank
-        for rank in found
-        if rank not in excluded and _applies(known.kinds[rank], about_company, actions, analyst)
+        rank for rank in found if rank not in excluded and _applies(known.kinds[rank], about_company, actions, analyst)
     ]
     if notice:
         ranks = [rank for rank in ranks if known.kinds[rank].company] or ranks

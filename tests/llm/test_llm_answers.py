@@ -1,0 +1,227 @@
+"""Answers of models are read strictly where it matters and leniently where models are sloppy."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from finevolve_pipeline.errors import AnswerError
+from finevolve_pipeline.llm.answers import parse_prediction, parse_tag
+
+HORIZONS = (10, 20, 40)
+GOOD = (
+    '{"scores": {"10": 0.5, "20": -0.25, "40": 0}, "confidence_score": 0.7, "key_factor": "油价", "logic_chain": "涨"}'
+)
+
+
+def _scores(ten: str) -> str:
+    return f'{{"scores": {{"10": {ten}, "20": 0.1, "40": 0.2}}, "confidence_score": 0.5}}'
+
+
+def test_a_good_answer_is_read_as_it_stands() -> None:
+    answer = parse_prediction(GOOD, HORIZONS, "invalid")
+    assert answer.scores == {10: 0.5, 20: -0.25, 40: 0.0}
+    assert answer.invalid == {}
+    assert (answer.confidence, answer.key_factor, answer.logic_chain) == (0.7, "油价", "涨")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{GOOD}\n```",
+        f"```\n{GOOD}```",
+        f"好的，我的判断如下：\n{GOOD}",
+        f"{GOOD}\n以上仅供参考。",
+        GOOD.replace("0}", "0,}"),
+        GOOD[:-1] + ",}",
+        GOOD.replace(" ", "\n"),
+        "思考{未完成\n" + GOOD,
+        "\ufeff" + GOOD,
+    ],
+    ids=["fence", "bare fence", "prose before", "after", "comma", "outer comma", "lines", "stray brace", "bom"],
+)
+def test_what_models_put_around_json_is_removed(text: str) -> None:
+    assert parse_prediction(text, HORIZONS, "invalid").scores == {10: 0.5, 20: -0.25, 40: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("ten", "score"),
+    [("0.3", 0.3), ('"0.3"', 0.3), ('" -0.5 "', -0.5), ("1", 1.0), ("-1.0", -1.0), ('"+.5"', 0.5), ("1e-3", 0.001)],
+)
+def test_numbers_and_numbers_as_text_are_scores(ten: str, score: float) -> None:
+    answer = parse_prediction(_scores(ten), HORIZONS, "invalid")
+    assert answer.scores[10] == score
+    assert answer.invalid == {}
+
+
+@pytest.mark.parametrize(
+    "ten",
+    [
+        "1.01",
+        "-3",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "true",
+        "false",
+        "null",
+        '"看多"',
+        '"0.3分"',
+        "[0.3]",
+        "{}",
+        '""',
+        "1e400",
+    ],
+)
+def test_a_bad_score_costs_its_own_horizon_only(ten: str) -> None:
+    answer = parse_prediction(_scores(ten), HORIZONS, "invalid")
+    assert math.isnan(answer.scores[10])
+    assert list(answer.invalid) == [10]
+    assert (answer.scores[20], answer.scores[40]) == (0.1, 0.2)
+
+
+def test_a_missing_score_costs_its_own_horizon_only() -> None:
+    answer = parse_prediction('{"scores": {"10": 0.1, "40": 0.2}}', HORIZONS, "invalid")
+    assert answer.invalid == {20: "score is missing"}
+    assert (answer.scores[10], answer.scores[40]) == (0.1, 0.2)
+
+
+@pytest.mark.parametrize("given", ["[0.1, 0.2, 0.3]", "0.5", '"0.5"', "null"])
+def test_scores_that_are_no_object_invalidate_every_horizon(given: str) -> None:
+    answer = parse_prediction(f'{{"scores": {given}, "confidence_score": 0.5}}', HORIZONS, "invalid")
+    assert list(answer.invalid) == [10, 20, 40]
+
+
+@pytest.mark.parametrize(("ten", "score"), [("1.7", 1.0), ("-42", -1.0), ('"2"', 1.0), ("0.5", 0.5)])
+def test_clip_moves_finite_scores_to_the_nearer_end(ten: str, score: float) -> None:
+    answer = parse_prediction(_scores(ten), HORIZONS, "clip")
+    assert answer.scores[10] == score
+    assert answer.invalid == {}
+
+
+@pytest.mark.parametrize("ten", ["NaN", "Infinity", "true", '"高"'])
+def test_clip_does_not_turn_nonsense_into_a_score(ten: str) -> None:
+    assert list(parse_prediction(_scores(ten), HORIZONS, "clip").invalid) == [10]
+
+
+@pytest.mark.parametrize("confidence", ["1.2", "-0.1", "NaN", "true", '"很高"', "null", "[]"])
+def test_a_confidence_outside_its_range_is_none(confidence: str) -> None:
+    text = GOOD.replace("0.7", confidence)
+    answer = parse_prediction(text, HORIZONS, "invalid")
+    assert answer.confidence is None
+    assert answer.invalid == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   ",
+        "我无法回答。",
+        "[0.1, 0.2, 0.3]",
+        '"0.5"',
+        "0.5",
+        "null",
+        "{",
+        '{"scores": {"10": 0.1, "20": 0.2, "40": 0.3}, "confidence',
+        "{'scores': {'10': 0.1}}",
+        '{"a":' * 5000,
+        '{"scores": {"10": ' + "9" * 5000 + "}}",
+        "{" * 300_000,
+    ],
+    ids=[
+        "empty",
+        "blank",
+        "refusal",
+        "list",
+        "text",
+        "number",
+        "null",
+        "brace",
+        "cut off",
+        "python",
+        "deep",
+        "huge",
+        "long",
+    ],
+)
+def test_text_without_a_json_object_is_an_answer_error(text: str) -> None:
+    with pytest.raises(AnswerError) as caught:
+        parse_prediction(text, HORIZONS, "invalid")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_commas_inside_text_survive_the_repair() -> None:
+    text = '{"scores": {"10": 0.1, "20": 0.2, "40": 0.3,}, "key_factor": "涨价, }", "logic_chain": "\\"a\\",]"}'
+    answer = parse_prediction(text, HORIZONS, "invalid")
+    assert (answer.key_factor, answer.logic_chain) == ("涨价, }", '"a",]')
+
+
+def test_reasons_that_are_lists_or_missing_become_text() -> None:
+    answer = parse_prediction('{"scores": {}, "key_factor": ["需求", "价格"]}', HORIZONS, "invalid")
+    assert (answer.key_factor, answer.logic_chain) == ("需求；价格", "")
+
+
+def _tag(**changes: object) -> str:
+    answer = {
+        "industries": ["801080"],
+        "scope": "industry",
+        "importance": 8,
+        "importance_reason": "涨价",
+        "topics": ["供应链"],
+        **changes,
+    }
+    return json.dumps(answer, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "codes"),
+    [
+        (["801080"], ("801080",)),
+        (["801080.SI", "801010"], ("801010", "801080")),
+        (["电子", "农林牧渔", "电子"], ("801010", "801080")),
+        (["Electronics", "banks"], ("801080", "801780")),
+        ([" 煤炭 "], ("801950",)),
+    ],
+)
+def test_industries_are_read_by_code_or_name(given: list[str], codes: tuple[str, ...]) -> None:
+    assert parse_tag(_tag(industries=given)).industries == codes
+
+
+@pytest.mark.parametrize("importance", [8, 8.0, "8", " 8 "])
+def test_importance_may_be_written_as_number_or_text(importance: object) -> None:
+    assert parse_tag(_tag(importance=importance)).importance == 8
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"industries": ["801020"]},
+        {"industries": ["半导体"]},
+        {"industries": "801080"},
+        {"industries": [801080]},
+        {"industries": None},
+        {"industries": []},
+        {"scope": "market"},
+        {"scope": "sector"},
+        {"scope": None},
+        {"importance": 0},
+        {"importance": 11},
+        {"importance": 7.5},
+        {"importance": True},
+        {"importance": "高"},
+        {"importance": None},
+    ],
+    ids=str,
+)
+def test_a_tag_that_breaks_the_rules_is_an_answer_error(changes: dict[str, object]) -> None:
+    with pytest.raises(AnswerError):
+        parse_tag(_tag(**changes))
+
+
+def test_market_wide_tags_have_no_industry() -> None:
+    answer = parse_tag(_tag(industries=[], scope="market", topics=["宏观经济", "宏观经济", " ", 3]))
+    assert (answer.industries, answer.scope, answer.topics) == ((), "market", ("宏观经济",))
