@@ -6,6 +6,7 @@ import dagster as dg
 import pandas as pd
 
 from assets.partitioned import OWNER, Presentation, table_asset
+from assets.plots import bars
 from assets.publishing import publish_release, publish_report
 from finevolve_pipeline.evaluation.comparison import table2_markdown, table2_rows
 from finevolve_pipeline.graph import Graph
@@ -27,6 +28,12 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
             for _, row in overall.iterrows()
             if len(overall) <= 12 and pd.notna(row["value"])
         }
+
+    def describe_matrix(frame: pd.DataFrame) -> dict[str, Any]:
+        chosen = frame[(frame["stage"] == "overall") & (frame["method"] == headline) & (frame["cells"] == "common")]
+        places = chosen["metric"] + " " + chosen["horizon"].astype(str) + "d"
+        values = chosen.assign(place=places).pivot_table("value", "place", "experiment", sort=False)
+        return {"coefficients": bars(values, f"{headline} IC, overall"), "undefined": int(frame["undefined"].sum())}
 
     def describe_comparison(frame: pd.DataFrame) -> dict[str, Any]:
         return {"table": dg.MetadataValue.md(table2_markdown(table2_rows(frame, method=headline)))}
@@ -78,6 +85,7 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
             Presentation(
                 GROUP,
                 "All experiments side by side, on own cells and on the cells valid in every run of a backbone.",
+                describe=describe_matrix,
             ),
             None,
             ["ic_by_experiment", "replay", "alpha"],

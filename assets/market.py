@@ -8,6 +8,7 @@ import dagster as dg
 import pandas as pd
 
 from assets.partitioned import Presentation, table_asset
+from assets.plots import histogram
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
 
@@ -28,6 +29,11 @@ def _outcomes(frame: pd.DataFrame) -> dict[str, Any]:
             for horizon, row in by_horizon.iterrows()
         },
     }
+
+
+def _labels(frame: pd.DataFrame) -> dict[str, Any]:
+    by_horizon = {f"{horizon} sessions": part["alpha"] for horizon, part in frame.groupby("horizon")}
+    return {**_outcomes(frame), "distribution": histogram(by_horizon, "excess return over CSI1000, fraction")}
 
 
 def market_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDefinition]:
@@ -66,7 +72,7 @@ def market_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDefinit
             Presentation(
                 GROUP,
                 "Excess returns over CSI1000 by prediction day, for the evaluation only: no agent may read it.",
-                describe=_outcomes,
+                describe=_labels,
             ),
             None,
             ["industry_bars", "benchmark_bars"],

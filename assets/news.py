@@ -8,6 +8,7 @@ import dagster as dg
 import pandas as pd
 
 from assets.partitioned import Presentation, table_asset
+from assets.plots import text_bars
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
 
@@ -24,10 +25,11 @@ def _articles(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def _tagged(frame: pd.DataFrame) -> dict[str, Any]:
-    importance = frame["importance"].value_counts().sort_index(ascending=False)
+    importance = frame["importance"].value_counts().reindex(range(1, 11), fill_value=0)
     scope = frame["scope"].value_counts()
     return {
         "importance": {str(level): int(count) for level, count in importance.items()},
+        "importance_1_to_10": text_bars(importance.to_list()),
         "scope": {str(name): int(count) for name, count in scope.items()},
     }
 

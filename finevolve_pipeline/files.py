@@ -29,6 +29,19 @@ def write_atomically(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine still runs (one of another user counts as running)."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
     """A table as parquet with a small footer: no statistics, no Arrow schema, only the given metadata.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.planning import PID_TAG
-from finevolve_pipeline.files import write_atomically
+from finevolve_pipeline.files import is_alive, write_atomically
 
 _UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.NOT_STARTED]
 
@@ -30,18 +30,6 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     instance = dg.DagsterInstance.get()
     for run in instance.get_runs(filters=dg.RunsFilter(statuses=_UNFINISHED, tags={"finevolve/started_by": "cli"})):
         pid = int(run.tags.get(PID_TAG, "0"))
-        if not _alive(pid):
+        if not is_alive(pid):
             instance.report_run_failed(run, f"process {pid} of `finevolve run` died; the next run resumes")
     return instance
-
-
-def _alive(pid: int) -> bool:
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

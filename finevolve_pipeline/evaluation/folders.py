@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from finevolve_pipeline.errors import FinEvolveError
-from finevolve_pipeline.files import PARTIAL
+from finevolve_pipeline.files import PARTIAL, is_alive
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -57,18 +57,8 @@ def _clean_up(target: Path) -> None:
             previous.rename(target)
     for leftover in target.parent.glob(f"{PARTIAL}*-{target.name}"):
         pid, _, rest = leftover.name.removeprefix(PARTIAL).partition("-")
-        if rest[8:] == f"-{target.name}" and pid.isdigit() and not _is_alive(int(pid)):
+        if rest[8:] == f"-{target.name}" and pid.isdigit() and not is_alive(int(pid)):
             shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _flush(folder: Path) -> None:
