@@ -7,13 +7,14 @@ partitions. This one keeps the last few engines. Schema and files are the stock 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
+from dagster._serdes import ConfigurableClassData
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
@@ -24,10 +25,17 @@ _KEPT = 8
 class PooledSqliteEventLogStorage(SqliteEventLogStorage):
     """`SqliteEventLogStorage` that reuses its engines."""
 
-    def __init__(self, base_dir: str, inst_data: Any = None) -> None:
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        self._engines: OrderedDict[str, Engine] = OrderedDict()
         # `base_dir` is DAGSTER_HOME; the stock storage keeps its shards in this folder of it.
         super().__init__(str(Path(base_dir) / "history" / "runs"), inst_data)
-        self._engines: OrderedDict[str, Engine] = OrderedDict()
+
+    @classmethod
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
+    ) -> PooledSqliteEventLogStorage:
+        """The storage that dagster.yaml asks for (the stock method would make a stock storage)."""
+        return cls(inst_data=inst_data, base_dir=config_value["base_dir"])
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
