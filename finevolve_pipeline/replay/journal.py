@@ -29,11 +29,11 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from finevolve_pipeline.contracts import table_of
 from finevolve_pipeline.digests import canonical_json, digest_bytes, digest_json
 from finevolve_pipeline.errors import ExperimentLockedError, MissingPartitionError, ReplayMismatchError
 from finevolve_pipeline.files import PARTIAL, parquet_bytes, write_atomically
-from finevolve_pipeline.replay.contract import schema_of, table_of
-from finevolve_pipeline.tables import Contract, Predictions, Retrievals
+from finevolve_pipeline.tables import Contract, Predictions, Retrievals, arrow_schema
 
 PREDICTIONS = "predictions.parquet"
 RETRIEVALS = "retrievals.parquet"
@@ -148,7 +148,7 @@ class Foundation:
 
 @lru_cache
 def _empty_parquet(contract: type[Contract]) -> bytes:
-    return parquet_bytes(schema_of(contract).empty_table(), {})
+    return parquet_bytes(arrow_schema(contract).empty_table(), {})
 
 
 def _parquet(columns: Columns, contract: type[Contract], where: str) -> bytes:
@@ -297,7 +297,7 @@ class ReplayStore:
         sessions: Sequence[dt.date] | None,
         columns: Sequence[str] | None,
     ) -> pd.DataFrame:
-        schema = schema_of(contract)
+        schema = arrow_schema(contract)
         wanted = self.sessions(experiment) if sessions is None else tuple(sessions)
         for session in () if sessions is None else wanted:
             if not self.has(experiment, session):

@@ -1,7 +1,7 @@
-"""A day's tables against their contracts, quickly.
+"""Tables against their contracts, quickly.
 
-`tables.conform` takes about ten milliseconds a table, whatever its size, and a replay writes two small ones
-a day. Here the contract's own rules are asked of the Arrow columns at once; only a table that breaks one,
+`tables.conform` takes about ten milliseconds a table, whatever its size, and a run writes thousands of small
+ones. Here the contract's own rules are asked of the Arrow columns at once; only a table that breaks one,
 or a contract with a rule unknown here, goes to `tables.conform`, which names the rule, the value and the
 row.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,11 +23,7 @@ from finevolve_pipeline.tables import Contract, arrow_schema, conform
 Rule = Callable[[pa.ChunkedArray], bool]
 
 
-schema_of = lru_cache(arrow_schema)
-"""The contract as stored in parquet, made once."""
-
-
-def table_of(columns: Mapping[str, Sequence[Any]], contract: type[Contract], where: str) -> pa.Table:
+def table_of(columns: Mapping[str, Sequence[Any] | pd.Series[Any]], contract: type[Contract], where: str) -> pa.Table:
     """Columns as a table that holds its contract. NaN becomes null, as in every stored table.
 
     Args:
@@ -38,14 +35,14 @@ def table_of(columns: Mapping[str, Sequence[Any]], contract: type[Contract], whe
         TableError: a column is missing, a value is of another type, or a rule is broken.
     """
     arrays = []
-    for field in schema_of(contract):
+    for field in arrow_schema(contract):
         if field.name not in columns:
             raise TableError(f"{where}: column {field.name!r} is missing")
         try:
             arrays.append(pa.array(columns[field.name], type=field.type, from_pandas=True))
         except (pa.ArrowException, UnicodeEncodeError, OverflowError) as broken:
             raise TableError(f"{where}: column {field.name!r}: {str(broken).splitlines()[0]}") from None
-    table = pa.Table.from_arrays(arrays, schema=schema_of(contract))
+    table = pa.Table.from_arrays(arrays, schema=arrow_schema(contract))
     if not holds(table, contract):
         conform(table.to_pandas(), contract, where)
     return table
@@ -101,9 +98,14 @@ def _greatest(values: pa.ChunkedArray, otherwise: float) -> Any:
     return otherwise if found is None else found
 
 
+def _among(allowed_values: Sequence[Any]) -> Rule:
+    return lambda values: set(values.unique().to_pylist()) <= {*allowed_values, None}
+
+
 _KNOWN: Mapping[str, Callable[..., Rule]] = {
     "greater_than_or_equal_to": _at_least,
     "greater_than": _above,
     "less_than_or_equal_to": _at_most,
     "str_matches": _matches,
+    "isin": _among,
 }

@@ -2,11 +2,20 @@
 
 import math
 
+import pandera.pandas as pandera
+import pyarrow as pa
 import pytest
 
+from finevolve_pipeline.contracts import holds, table_of
 from finevolve_pipeline.errors import TableError
-from finevolve_pipeline.replay.contract import holds, schema_of, table_of
-from finevolve_pipeline.tables import Comparison, InformationCoefficients, Predictions, Retrievals, conform
+from finevolve_pipeline.tables import (
+    Contract,
+    InformationCoefficients,
+    Predictions,
+    Retrievals,
+    arrow_schema,
+    conform,
+)
 
 PREDICTIONS = {
     "session": ["2025-01-02", "2025-01-02"],
@@ -80,6 +89,25 @@ def test_a_missing_column_is_named():
         table_of({k: v for k, v in PREDICTIONS.items() if k != "score"}, Predictions, "here")
 
 
+class NotThree(Contract):
+    """A contract with a rule that `contracts` does not know."""
+
+    number: int = pandera.Field(ne=3)
+
+
 def test_a_contract_with_a_rule_unknown_here_goes_the_long_way():
-    assert not holds(schema_of(InformationCoefficients).empty_table(), InformationCoefficients)
-    assert holds(schema_of(Comparison).empty_table(), Comparison)
+    table = pa.table({"number": pa.array([2, 4], pa.int64())})
+    assert not holds(table, NotThree)
+    assert table_of({"number": [2, 4]}, NotThree, "here") == table
+    with pytest.raises(TableError, match="here: column 'number': 3 in row 1"):
+        table_of({"number": [2, 3]}, NotThree, "here")
+
+
+def test_a_value_outside_its_set_breaks_the_contract():
+    row = {"backbone": "b", "mechanism": "m", "value": 0.1, "pipe": 0.1, "gain": 0.0, "experiment": "m-b"}
+    row |= {"cells": "own", "stage": "overall", "metric": "tsIC", "method": "pearson", "horizon": 10, "defined": 1}
+    row |= {"undefined": 0, "value_undefined_zero": 0.1, "pairs": 1, "coverage": 1.0}
+    columns = {field.name: [row[field.name]] for field in arrow_schema(InformationCoefficients)}
+    assert holds(table_of(columns, InformationCoefficients, "here"), InformationCoefficients)
+    with pytest.raises(TableError, match="here: column 'stage': warm in row 0"):
+        table_of({**columns, "stage": ["warm"]}, InformationCoefficients, "here")
