@@ -12,7 +12,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.graph import Graph
-from finevolve_pipeline.partitions import DATE, EXPERIMENT, SOURCE, Partitions
+from finevolve_pipeline.partitions import DATE, EXPERIMENT, SOURCE
 
 _TIME_ZONE = "Asia/Shanghai"
 
@@ -20,34 +20,18 @@ EVALUATION = ("ic_matrix", "comparison", "report", "benchmark_release")
 
 
 def automation(
-    graph: Graph, partitions: Partitions
+    graph: Graph,
 ) -> tuple[list[dg.JobDefinition | UnresolvedAssetJobDefinition], list[dg.ScheduleDefinition]]:
     """Jobs and schedules."""
-    raw_news = dg.define_asset_job(
-        "raw_news_day", dg.AssetSelection.assets("raw_news"), partitions_def=partitions.days_by_source
-    )
+    raw_news = dg.define_asset_job("raw_news_day", dg.AssetSelection.assets("raw_news"))
     news_tables = dg.define_asset_job(
-        "news_day",
-        dg.AssetSelection.assets("articles", "tagged_articles", "benchmark_news"),
-        partitions_def=partitions.days,
+        "news_day", dg.AssetSelection.assets("articles", "tagged_articles", "benchmark_news")
     )
-    bars = dg.define_asset_job(
-        "market_session",
-        dg.AssetSelection.assets("industry_bars", "benchmark_bars"),
-        partitions_def=partitions.market_sessions,
-    )
-    inputs = dg.define_asset_job(
-        "session_inputs",
-        dg.AssetSelection.assets("news_window", "matured_alpha"),
-        partitions_def=partitions.sessions,
-    )
-    replay = dg.define_asset_job(
-        "replay_session", dg.AssetSelection.assets("replay"), partitions_def=partitions.sessions_by_experiment
-    )
+    bars = dg.define_asset_job("market_session", dg.AssetSelection.assets("industry_bars", "benchmark_bars"))
+    inputs = dg.define_asset_job("session_inputs", dg.AssetSelection.assets("news_window", "matured_alpha"))
+    replay = dg.define_asset_job("replay_session", dg.AssetSelection.assets("replay"))
     labels = dg.define_asset_job("labels", dg.AssetSelection.assets("alpha"))
-    experiment = dg.define_asset_job(
-        "experiment_ic", dg.AssetSelection.assets("ic_by_experiment"), partitions_def=partitions.experiments
-    )
+    experiment = dg.define_asset_job("experiment_ic", dg.AssetSelection.assets("ic_by_experiment"))
     evaluation = dg.define_asset_job(
         "evaluation",
         dg.AssetSelection.assets(*EVALUATION),

@@ -39,7 +39,7 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
         return {"table": dg.MetadataValue.md(table2_markdown(table2_rows(frame, method=headline)))}
 
     @dg.asset(
-        deps=["comparison", "ic_matrix", "replay", "alpha", "tagged_articles"],
+        deps=["comparison", "ic_matrix", "replay", "alpha", "tagged_articles", "benchmark_news", "news_window"],
         description="Static HTML report, one folder that opens without a network: tables, figures, manifest.",
         group_name=GROUP,
         kinds={"html"},
@@ -53,7 +53,7 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
         )
 
     @dg.asset(
-        deps=["news_window", "industry_bars"],
+        deps=["benchmark_news", "industry_bars"],
         description="The dataset as daily YYYYMMDD.csv (date, sector, newsList, open, close, volume, ...) and parquet, "
         "with checksums and a datasheet.",
         group_name=GROUP,

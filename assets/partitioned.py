@@ -23,8 +23,8 @@ from resources.observer import Observer
 from resources.table_store import Stored, TableStore
 
 OWNER = "team:finevolve"
-_PREVIEW_ROWS = 5
-_PREVIEW_CHARACTERS = 120
+_PREVIEW_ROWS = 3
+_PREVIEW_CHARACTERS = 48
 
 Metadata = Mapping[str, Any]
 
@@ -119,6 +119,7 @@ def table_asset(
         metadata={"dagster/column_schema": column_schema(table.contract)},
     )
     upstream = [dep.asset_key for dep in spec.deps if dep.asset_key != spec.key]
+    itself = [dep.asset_key for dep in spec.deps if dep.asset_key == spec.key]
 
     @dg.multi_asset(
         specs=[spec],
@@ -143,7 +144,12 @@ def table_asset(
                     asset_key=table.name,
                     partition=key if partitions_def else None,
                     metadata=made.metadata,
-                    tags={**seen, **version_tags(made.stored.digest, table.code_version)},
+                    # A partition that follows the one before it has seen that one's event, a moment ago.
+                    tags={
+                        **seen,
+                        **provenance_tags(context.instance, itself),
+                        **version_tags(made.stored.digest, table.code_version),
+                    },
                 )
             )
             observer.done(table.name, str(key), bool(made.metadata["reused"]))

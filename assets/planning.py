@@ -8,21 +8,26 @@ only then the digests of its inputs are known.
 from __future__ import annotations
 
 import datetime as dt
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import signal
+import socket
+import threading
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import dagster as dg
 
-from finevolve_pipeline import calendar
+from finevolve_pipeline import calendar, errors
 from finevolve_pipeline.errors import CalendarError, FinEvolveError, MissingPartitionError
 from finevolve_pipeline.graph import LANDING, SINGLE, Graph
 from finevolve_pipeline.news.window import window_days
+from finevolve_pipeline.processes import process_mark
 from resources.table_store import TableStore
 
 RANGE_START = "dagster/asset_partition_range_start"
 RANGE_END = "dagster/asset_partition_range_end"
-PID_TAG = "finevolve/pid"
+STARTED_BY = {"finevolve/started_by": "cli"}
+PROCESS_TAG = "finevolve/process"
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,25 @@ class Freshness:
         return tuple(sorted((*self.stale, *self.missing)))
 
 
+def asked_sessions(graph: Graph, first: dt.date | None, last: dt.date | None) -> tuple[dt.date, ...]:
+    """Sessions of the prediction window from `first` to `last` (None: its own first, last); never empty.
+
+    Raises:
+        CalendarError: none lies in that range, or a bound is beyond the calendar.
+    """
+    if first is not None and last is not None and first > last:
+        raise CalendarError(f"sessions {first}..{last}: the first lies after the last; exchange --from and --to")
+    start, end = graph.sessions[0], graph.sessions[-1]
+    asked = set(calendar.sessions_between(first or start, last or end))
+    sessions = tuple(session for session in graph.sessions if session in asked)
+    if not sessions:
+        raise CalendarError(
+            f"sessions {first or start}..{last or end}: none lies in the prediction window {start}..{end}; "
+            "choose other days or change [benchmark] in finevolve.toml"
+        )
+    return sessions
+
+
 def want(
     graph: Graph,
     store: TableStore,
@@ -57,18 +81,8 @@ def want(
     last: dt.date | None = None,
     experiments: Sequence[str] | None = None,
 ) -> Wanted:
-    """Everything that the sessions from `first` to `last` need.
-
-    Raises:
-        CalendarError: no session of the prediction window lies in that range.
-    """
-    sessions = tuple(s for s in graph.sessions if (first or s) <= s <= (last or s))
-    if not sessions:
-        window = f"{graph.sessions[0]}..{graph.sessions[-1]}"
-        raise CalendarError(
-            f"sessions {first or graph.sessions[0]}..{last or graph.sessions[-1]}: none lies in the prediction "
-            f"window {window}; choose other days or change [benchmark] in finevolve.toml"
-        )
+    """Everything that the sessions from `first` to `last` need. Raises as `asked_sessions`."""
+    sessions = asked_sessions(graph, first, last)
     news = graph.settings.news
     day_set = {d for s in sessions for d in window_days(s, news.window) if d >= news.first_day}
     days = calendar.days_between(min(day_set), max(day_set))
@@ -104,8 +118,14 @@ def _keys(days: Sequence[dt.date]) -> tuple[str, ...]:
     return tuple(day.isoformat() for day in days)
 
 
-def freshness(graph: Graph, store: TableStore, wanted: Wanted, name: str) -> Freshness:
-    """Which wanted partitions of a table are fresh, stale (their recipe changed) or missing."""
+def freshness(
+    graph: Graph, store: TableStore, wanted: Wanted, name: str, due: Container[tuple[str, str]] = ()
+) -> Freshness:
+    """Which wanted partitions of a table are fresh, stale or missing.
+
+    Stale is a partition whose recipe changed, or that rests on one of the (table, partition) in `due`: whether
+    that changes its recipe is known when they are made.
+    """
     table = graph.tables[name]
     stale: list[str] = []
     missing: list[str] = []
@@ -113,10 +133,22 @@ def freshness(graph: Graph, store: TableStore, wanted: Wanted, name: str) -> Fre
         stored = store.stored(name, key)
         if stored is None:
             missing.append(key)
-        elif stored.recipe != table.recipe(key, store).digest:
+        elif stored.recipe != table.recipe(key, store).digest or any(
+            (item.table, item.partition) in due for item in table.inputs(key, store)
+        ):
             stale.append(key)
     keys = wanted.partitions[name]
     return Freshness(name, len(keys), len(keys) - len(stale) - len(missing), tuple(stale), tuple(missing))
+
+
+def standing(graph: Graph, store: TableStore, wanted: Wanted) -> list[Freshness]:
+    """How all tables stand, upstream first, each seeing what is due above it."""
+    due: set[tuple[str, str]] = set()
+    found: list[Freshness] = []
+    for name in graph.tables:
+        found.append(freshness(graph, store, wanted, name, due))
+        due.update((name, key) for key in found[-1].due)
+    return found
 
 
 def recorded(instance: dg.DagsterInstance, asset: str) -> set[str]:
@@ -187,7 +219,33 @@ def require_landed(graph: Graph, store: TableStore, wanted: Wanted) -> None:
 
 
 class RunFailed(FinEvolveError):
-    """A Dagster run that ended in failure; the message is the first failed step's."""
+    """A Dagster run that ended in failure, by no error of ours; the message is the first failed step's."""
+
+    exit_code = 1
+
+
+@contextmanager
+def interrupts_heard() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` on leaving if SIGINT or SIGTERM came inside.
+
+    Dagster turns an interrupt into an ordinary failure, and forgets one that comes between two of its steps.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard, told = socket.socketpair()
+    heard.setblocking(False)
+    told.setblocking(False)
+    before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        told.close()
+        with heard:
+            signals = heard.recv(4096)
+    if {signal.SIGINT, signal.SIGTERM} & set(signals):
+        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
@@ -202,37 +260,40 @@ class Materialiser:
         """One run over `first`..`last` (None: unpartitioned), asset checks included.
 
         Raises:
-            RunFailed: a step failed, or a blocking check did not pass.
+            FinEvolveError: what a step raised, or `RunFailed` for anything else, a blocking check included.
+            KeyboardInterrupt: it was interrupted; what is stored stays.
         """
         tags = {}
         if first is not None and last is not None:
             tags = {RANGE_START: first, RANGE_END: last}
-        result = dg.materialize(
-            [*(self.definitions.assets or ()), *(self.definitions.asset_checks or ())],  # type: ignore[list-item]
-            selection=dg.AssetSelection.assets(*tables),
-            instance=self.instance,
-            resources=dict(self.definitions.resources or {}),
-            tags={**tags, "finevolve/started_by": "cli", PID_TAG: str(os.getpid())},
-            run_config={"loggers": {"console": {"config": {"log_level": self.log_level}}}},
-            raise_on_error=False,
-        )
+        with interrupts_heard():
+            result = dg.materialize(
+                [*(self.definitions.assets or ()), *(self.definitions.asset_checks or ())],  # type: ignore[list-item]
+                selection=dg.AssetSelection.assets(*tables),
+                instance=self.instance,
+                resources=dict(self.definitions.resources or {}),
+                tags={**tags, **STARTED_BY, PROCESS_TAG: process_mark()},
+                run_config={"loggers": {"console": {"config": {"log_level": self.log_level}}}},
+                raise_on_error=False,
+            )
         if not result.success:
-            raise RunFailed(_first_failure(result))
+            raise _failure(result)
 
 
-def _first_failure(result: dg.ExecuteInProcessResult) -> str:
-    for event in result.all_events:
-        if event.is_step_failure:
-            error = event.step_failure_data.error
-            while error is not None and error.cause is not None:
-                error = error.cause
-            if error is not None:
-                return (
-                    error.message.strip().split(": ", 1)[-1]
-                    if "Error" in error.message.split(":", 1)[0]
-                    else error.message.strip()
-                )
+def _failure(result: dg.ExecuteInProcessResult) -> FinEvolveError:
+    """What went wrong first, as the error that it was where it is one of ours."""
+    # A blocking check also fails a step, whose error does not say what the check has found.
     for evaluation in result.get_asset_check_evaluations():
         if not evaluation.passed and evaluation.blocking:
-            return f"check {evaluation.check_name} of {evaluation.asset_key.to_user_string()}: {evaluation.description}"
-    return f"run {result.run_id} failed; its log is in the Dagster UI"
+            asset = evaluation.asset_key.to_user_string()
+            return RunFailed(f"check {evaluation.check_name} of {asset}: {evaluation.description}")
+    for event in result.all_events:
+        error = event.step_failure_data.error if event.is_step_failure else None
+        while error is not None and error.cause is not None:
+            error = error.cause
+        if error is not None:
+            kind, message = getattr(errors, error.cls_name or "", None), error.message.strip()
+            if isinstance(kind, type) and issubclass(kind, FinEvolveError):
+                return kind(message.split(": ", 1)[-1])
+            return RunFailed(message)
+    return RunFailed(f"run {result.run_id} failed; its log is in the Dagster UI")

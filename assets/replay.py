@@ -91,7 +91,12 @@ def replay_asset(graph: Graph, partitions: Partitions) -> dg.AssetsDefinition:
                         {DATE: day.session.isoformat(), EXPERIMENT: day.manifest.experiment}
                     ),
                     metadata=day_metadata(day),
-                    tags={**seen, **version_tags(day.manifest.digest, version)},
+                    # A day has seen the event of the day before it, a moment ago.
+                    tags={
+                        **seen,
+                        **provenance_tags(context.instance, [spec.key]),
+                        **version_tags(day.manifest.digest, version),
+                    },
                 )
             )
             observer.done("replay", f"{day.session}|{day.manifest.experiment}", day.reused)

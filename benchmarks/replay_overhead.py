@@ -2,8 +2,11 @@
 
 Replays a synthetic world of 31 sectors for each mechanism from parquet tables into a fresh store, and takes the
 backbone's own time off. Counted are: reading tables, news blocks, retrieval, prompts, parsing, freezing, commit.
-Dagster's events are not in it. Days are compared by processor time, which other programs on the machine disturb
-less. Where `inspect_ai` is installed, its mock model is timed in the same run.
+Dagster's events are not in it without `--home`. Days are compared by processor time, which other programs on the
+machine disturb less. Where `inspect_ai` is installed, its mock model is timed in the same run.
+
+With `--home FOLDER` (a home on which `finevolve run` has run, and FINEVOLVE_CONFIG as then) the stored tables of that
+home are replayed as Dagster runs in a throw-away instance: the figures then hold the events too.
 """
 
 from __future__ import annotations
@@ -22,18 +25,26 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "replay"))
 
 from replay_world import MemoryReader, small_reader, small_settings
 
+import assets.replay
+from assets.planning import Materialiser
+from finevolve_pipeline.cli.dagster_home import open_instance
+from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.embedding import HashingEmbedder
 from finevolve_pipeline.graph import Table
 from finevolve_pipeline.llm.requests import Backbone, Reply, Request
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.replay.runner import DayDone, Parts, run
-from finevolve_pipeline.settings import Experiment
+from finevolve_pipeline.settings import Experiment, load_settings
 from finevolve_pipeline.tables import NewsWindow, Outcomes
 from finevolve_pipeline.universe import CODES
 from resources.table_store import TableStore
 
 HORIZONS = (10, 20, 40)
+HEAD = """Milliseconds a prediction beside the model; days by processor time.
+
+| mechanism | wall | processor | (model) | day 30 | last day | last / day 30 |
+|---|---:|---:|---:|---:|---:|---:|"""
 
 
 class TimedBackbone:
@@ -74,7 +85,11 @@ class Stopwatch:
     def _now(self) -> tuple[float, float]:
         return time.perf_counter() - self.backbone.wall, time.process_time() - self.backbone.cpu
 
-    def lap(self, _: DayDone) -> None:
+    def done(self, table: str, partition: str, reused: bool) -> None:
+        """Hears of a finished day as Dagster's observer."""
+        self.lap()
+
+    def lap(self, _: DayDone | None = None) -> None:
         now = self._now()
         self.wall.append((now[0] - self._mark[0]) * 1e3 / len(CODES))
         self.cpu.append((now[1] - self._mark[1]) * 1e3 / len(CODES))
@@ -96,6 +111,24 @@ def measured(mechanism: str, parts: Parts, backbone: TimedBackbone, root: Path) 
     watch = Stopwatch(backbone)
     experiment = Experiment(mechanism=mechanism, backbone="rules")
     run(experiment, parts.settings.benchmark.sessions, parts, ReplayStore(root), watch.lap)
+    return watch
+
+
+def measured_in_dagster(mechanism: str, home: Path, scratch: Path) -> Stopwatch:
+    """Replay the stored tables of a home as one Dagster run, into a fresh store and a fresh instance."""
+    settings = load_settings()
+    backbone = TimedBackbone(RulesBackbone())
+    watch = Stopwatch(backbone)
+    definitions = build_defs(settings, home, watch)
+    definitions.resources["store"].replays = ReplayStore(scratch / "replay")
+    assets.replay.build_backbone = lambda name, settings: backbone
+    key = Experiment(mechanism=mechanism, backbone="rules").key
+    sessions = settings.benchmark.sessions
+    with open_instance(scratch) as instance:
+        watch.lap()
+        watch.wall.clear()
+        watch.cpu.clear()
+        Materialiser(definitions, instance).materialise(["replay"], f"{sessions[0]}|{key}", f"{sessions[-1]}|{key}")
     return watch
 
 
@@ -133,7 +166,15 @@ def main() -> None:
     arguments.add_argument("--last", default="2026-03-31", help="last session; the first is 2025-01-02")
     arguments.add_argument("--articles", type=int, default=60, help="articles a calendar day")
     arguments.add_argument("--characters", type=int, default=120, help="characters of an article")
+    arguments.add_argument("--home", type=Path, help="replay this home's stored tables through Dagster instead")
     given = arguments.parse_args()
+    if given.home:
+        with tempfile.TemporaryDirectory() as folder:
+            print(HEAD)
+            for mechanism in ("pipe", "mem0", "memrl"):
+                print(row(mechanism, measured_in_dagster(mechanism, given.home.absolute(), Path(folder))), flush=True)
+        print_inspect()
+        return
     settings = small_settings(last=given.last, horizons=HORIZONS)
     sessions = settings.benchmark.sessions
     with tempfile.TemporaryDirectory() as folder:
@@ -142,9 +183,7 @@ def main() -> None:
         tables = stored_tables(memory, home)
         embedder = HashingEmbedder(settings.embedder.dimensions, settings.embedder.ngrams)
         print(f"{len(sessions)} sessions, {given.articles} articles a day of {given.characters} characters")
-        print("Milliseconds a prediction beside the model; days by processor time.")
-        print("| mechanism | wall | processor | (model) | day 30 | last day | last / day 30 |")
-        print("|---|---|---|---|---|---|---|")
+        print(HEAD)
         for mechanism in ("pipe", "mem0", "memrl"):
             backbone = TimedBackbone(RulesBackbone())
             parts = Parts(settings, tables, backbone, embedder)
@@ -153,6 +192,11 @@ def main() -> None:
         print(f"\nReplay store: {used / 1e6:.1f} MB for {3 * len(sessions)} days")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"Peak memory, the generated tables included: {peak:.0f} MB")
+    print_inspect()
+
+
+def print_inspect() -> None:
+    """The comparison, where it is installed."""
     if importlib.util.find_spec("inspect_ai"):
         print(f"inspect_ai with its mock model: {inspect_milliseconds(300):.2f} ms a sample")
 

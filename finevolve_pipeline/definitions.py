@@ -43,7 +43,7 @@ def build_defs(
     graph = build_graph(settings, home)
     partitions = Partitions.of(graph)
     store = TableStore(home)
-    jobs, schedules = automation(graph, partitions)
+    jobs, schedules = automation(graph)
     return dg.Definitions(
         assets=[
             *news_assets(graph, partitions),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from finevolve_pipeline.processes import is_alive
 
 PARTIAL = ".partial-"
 """Prefix of temporary names; a leftover is garbage and may be deleted when no writer runs."""
@@ -29,17 +32,16 @@ def write_atomically(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process of this machine still runs (one of another user counts as running)."""
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def sweep(folder: Path) -> None:
+    """Remove what processes that have died left half-written anywhere below `folder`."""
+    for leftover in folder.rglob(f"{PARTIAL}*"):
+        pid = leftover.name.removeprefix(PARTIAL).partition("-")[0]
+        if is_alive(pid):
+            continue
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:

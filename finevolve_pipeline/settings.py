@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -20,6 +21,17 @@ from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import CalendarError, SettingsError
 
 Name = Literal["spearman", "pearson"]
+
+SOURCE_ID = r"[a-z0-9][a-z0-9_.-]{0,63}"
+"""Shape of a source id: a part of file names and of partition keys."""
+
+SourceId = Annotated[str, Field(pattern=f"^{SOURCE_ID}$")]
+
+
+def _require_distinct(names: tuple[str, ...]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice!r} is listed twice")
 
 
 class _Section(BaseModel):
@@ -68,11 +80,19 @@ class NewsSettings(_Section):
 
     first_day: dt.date
     last_day: dt.date
-    sources: tuple[str, ...]
+    sources: tuple[SourceId, ...] = Field(min_length=1)
     min_importance: int = Field(ge=1, le=10)
     market_wide: bool
     window: WindowSettings
     deduplicate: DeduplicateSettings
+
+    @model_validator(mode="after")
+    def _usable(self) -> NewsSettings:
+        for day in (self.first_day, self.last_day):
+            if not calendar.covers(day):
+                raise ValueError(f"day {day} lies beyond the exchange calendar")
+        _require_distinct(self.sources)
+        return self
 
 
 class MarketSettings(_Section):
@@ -85,6 +105,12 @@ class MarketSettings(_Section):
     def sessions(self) -> tuple[dt.date, ...]:
         """All sessions with bars, oldest first."""
         return calendar.sessions_between(self.first_session, self.last_session)
+
+    @model_validator(mode="after")
+    def _covered(self) -> MarketSettings:
+        if not self.sessions:
+            raise ValueError(f"no session between {self.first_session} and {self.last_session}")
+        return self
 
 
 class TaggingSettings(_Section):
@@ -112,7 +138,7 @@ class EmbedderSettings(_Section):
 
     kind: Literal["hashing"]
     dimensions: int = Field(ge=16, le=65536)
-    ngrams: tuple[int, ...] = Field(min_length=1)
+    ngrams: tuple[Annotated[int, Field(ge=1, le=16)], ...] = Field(min_length=1)
 
 
 class BackboneSettings(_Section):
@@ -127,6 +153,12 @@ class ExperimentSettings(_Section):
     mechanisms: tuple[str, ...] = Field(min_length=1)
     backbones: tuple[str, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _distinct(self) -> ExperimentSettings:
+        for names in (self.mechanisms, self.backbones):
+            _require_distinct(names)
+        return self
+
 
 class EvaluationSettings(_Section):
     """How information coefficients are computed and staged."""
@@ -137,6 +169,12 @@ class EvaluationSettings(_Section):
     stage_date: dt.date | None = None
     min_industries: int = Field(ge=2)
     min_sessions: int = Field(ge=2)
+
+    @model_validator(mode="after")
+    def _date_given(self) -> EvaluationSettings:
+        if self.stage_split == "date" and self.stage_date is None:
+            raise ValueError("stage_split is 'date', so stage_date must say the first later session")
+        return self
 
 
 class Experiment(BaseModel):
@@ -194,6 +232,8 @@ class Settings(_Section):
         for backbone in (*self.experiments.backbones, self.tagging.backbone):
             if backbone not in self.backbones:
                 raise ValueError(f"backbone {backbone!r} has no [backbones.{backbone}] section")
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", backbone):
+                raise ValueError(f"backbone {backbone!r}: use letters, digits, _ . and - only")
         for mechanism in self.experiments.mechanisms:
             if mechanism not in self.mechanisms:
                 raise ValueError(f"mechanism {mechanism!r} has no [mechanisms.{mechanism}] section")
@@ -247,9 +287,12 @@ def load_settings(path: Path | None = None, overrides: dict[str, Any] | None = N
     if path is not None:
         where = str(path)
         try:
-            values = _merged(values, tomllib.loads(path.read_text("utf-8")))
+            # utf-8-sig: editors on Windows put a byte order mark in front.
+            values = _merged(values, tomllib.loads(path.read_text("utf-8-sig")))
         except FileNotFoundError:
             raise SettingsError(f"{where}: no such settings file") from None
+        except OSError as refused:
+            raise SettingsError(f"{where}: cannot be read as settings ({refused.strerror})") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
             raise SettingsError(f"{where}: not valid TOML: {broken}") from None
     if overrides:
@@ -259,7 +302,7 @@ def load_settings(path: Path | None = None, overrides: dict[str, Any] | None = N
     except ValidationError as broken:
         first = broken.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "settings"
-        raise SettingsError(f"{where}: {key}: {first['msg']}") from None
+        raise SettingsError(f"{where}: {key}: {first['msg'].removeprefix('Value error, ')}") from None
     except CalendarError as beyond:
         raise SettingsError(f"{where}: {beyond}") from None
 

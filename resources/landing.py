@@ -195,8 +195,8 @@ class Landing:
         """Merge `RawNews` rows of any sources and days.
 
         Of the copies of one (source, source_id) the one published first stays, among equals the one
-        modified first, then by content; it takes over all industries, and the highest importance, that
-        came with any copy.
+        modified first, then by content; it takes over all industries, and the highest importance, of the
+        copies of that very version, and nothing of later ones.
         """
         with self.importing():
             given = frame["industries_given"].map(lambda codes: [] if codes is None else sorted(set(codes)))
@@ -361,16 +361,23 @@ class Landing:
 
 def _first_published(copies: Sequence[_Item]) -> _Item:
     first = min(copies, key=_precedence)
-    industries = sorted({code for item in copies for code in item["industries_given"] or ()})
-    importances = [item["importance_given"] for item in copies if item["importance_given"] is not None]
+    # What came with a later publication or edit was not known at the first one.
+    same = [item for item in copies if _moments(item) == _moments(first)]
+    industries = sorted({code for item in same for code in item["industries_given"] or ()})
+    importances = [item["importance_given"] for item in same if item["importance_given"] is not None]
     return {**first, "industries_given": industries, "importance_given": max(importances, default=None)}
 
 
+def _moments(item: _Item) -> tuple[int, int]:
+    """When an item was published, and when this version of it was."""
+    published, modified = item["published_at"], item["modified_at"]
+    return published, published if modified is None else modified
+
+
 def _precedence(item: _Item) -> tuple[int, int, str, float, str]:
-    published, modified, crawled = (item[name] for name in _TIMES)
+    crawled = item["crawled_at"]
     return (
-        published,
-        published if modified is None else modified,
+        *_moments(item),
         digest_json([item["url"], item["title"], item["content"]]),
         math.inf if crawled is None else crawled,
         item["origin"],

@@ -66,6 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = cli.main(args=arguments, prog_name="finevolve", standalone_mode=False)
     except click.exceptions.Abort:
+        click.echo("stopped", err=True)
         sys.exit(130)
     except click.ClickException as wrong:
         wrong.show()
@@ -77,4 +78,8 @@ def main(arguments: list[str] | None = None) -> None:
         # The reader of our output has gone (`finevolve ic | head`): not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as refused:
+        # A file or folder of the user's choice that cannot be read or written; the tables' own errors come as ours.
+        click.echo(f"error: {refused.filename or 'system'}: {refused.strerror or refused}", err=True)
+        sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)

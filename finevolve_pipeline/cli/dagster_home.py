@@ -1,35 +1,85 @@
-"""The Dagster instance inside FINEVOLVE_HOME: made on first use, and cleared of runs whose process has died."""
+"""The Dagster instance inside FINEVOLVE_HOME: made on first use, and cleared of what dead processes left."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import uuid
 from pathlib import Path
 
 import dagster as dg
 
-from assets.planning import PID_TAG
-from finevolve_pipeline.files import is_alive, write_atomically
+from assets.planning import PROCESS_TAG, STARTED_BY
+from finevolve_pipeline.errors import SettingsError
+from finevolve_pipeline.files import PARTIAL, sweep, write_atomically
+from finevolve_pipeline.processes import is_alive
 
-_UNFINISHED = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.NOT_STARTED]
+_UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_YAML = "dagster.yaml"
 
 
 def dagster_home(home: Path) -> Path:
-    """`<home>/dagster` with its dagster.yaml, created if absent."""
+    """`<home>/dagster` with dagster.yaml and databases, created if absent.
+
+    Raises:
+        SettingsError: the home folder cannot be written.
+    """
     folder = home / "dagster"
-    target = folder / "dagster.yaml"
-    if not target.exists():
-        packaged = Path(__file__).resolve().parents[2] / "dagster.yaml"
-        write_atomically(target, packaged.read_bytes())
+    if not (folder / _YAML).exists():
+        try:
+            _create(folder)
+        except OSError as refused:
+            raise SettingsError(
+                f"home {home}: cannot be written ({refused.strerror}); name another folder with --home "
+                "or FINEVOLVE_HOME"
+            ) from None
     return folder
 
 
-def open_instance(home: Path) -> dg.DagsterInstance:
-    """The instance of a home; runs of a CLI process that no longer lives are reported as failed."""
-    folder = dagster_home(home)
+def _create(folder: Path) -> None:
+    """Make the folder beside its place and move it there whole.
+
+    Dagster's databases cannot be made by two processes at once, and one that was left half-made stays so.
+    """
+    packaged = (Path(__file__).resolve().parents[2] / _YAML).read_bytes()
+    made = folder.with_name(f"{PARTIAL}{os.getpid()}-{uuid.uuid4().hex[:8]}-{folder.name}")
+    write_atomically(made / _YAML, packaged)
+    with _instance(made):
+        pass
+    try:
+        made.rename(folder)
+    except OSError:
+        # Another process was faster, or somebody has put a file there: what is there stays.
+        shutil.rmtree(made)
+        if not (folder / _YAML).exists():
+            write_atomically(folder / _YAML, packaged)
+
+
+def _instance(folder: Path) -> dg.DagsterInstance:
     os.environ["DAGSTER_HOME"] = str(folder)
-    instance = dg.DagsterInstance.get()
-    for run in instance.get_runs(filters=dg.RunsFilter(statuses=_UNFINISHED, tags={"finevolve/started_by": "cli"})):
-        pid = int(run.tags.get(PID_TAG, "0"))
-        if not is_alive(pid):
-            instance.report_run_failed(run, f"process {pid} of `finevolve run` died; the next run resumes")
+    return dg.DagsterInstance.get()
+
+
+def join_instance(home: Path) -> dg.DagsterInstance:
+    """The instance of a home, as it is."""
+    return _instance(dagster_home(home))
+
+
+def open_instance(home: Path) -> dg.DagsterInstance:
+    """The instance of a home. Runs of a command that died are reported as failed, its leftovers are removed.
+
+    Raises:
+        SettingsError: the home folder cannot be written.
+    """
+    instance = join_instance(home)
+    sweep(home)
+    for run in instance.get_runs(filters=dg.RunsFilter(statuses=_UNFINISHED, tags=STARTED_BY)):
+        process = run.tags.get(PROCESS_TAG, "")
+        if not is_alive(process):
+            instance.report_run_failed(run, f"process {process} died; the next `finevolve run` goes on from there")
     return instance

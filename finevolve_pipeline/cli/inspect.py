@@ -12,29 +12,25 @@ from typing import Any
 import click
 import pandas as pd
 
-from assets.planning import freshness, want
+from assets.planning import standing, want
 from finevolve_pipeline import calendar
-from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, print_table, results
-from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.cli.output import (
+    Day,
+    Pipeline,
+    emit_json,
+    existing_part,
+    json_option,
+    print_table,
+    results,
+)
+from finevolve_pipeline.errors import FinEvolveError, MissingPartitionError
 from finevolve_pipeline.evaluation.comparison import table2_notes, table2_rows
 from finevolve_pipeline.evaluation.ic import METRICS
 from finevolve_pipeline.graph import LANDING, SINGLE
 from finevolve_pipeline.market.alpha import excess_returns
+from finevolve_pipeline.replay.runner import verify
 from finevolve_pipeline.settings import config_path
 from finevolve_pipeline.universe import INDUSTRIES, industry
-
-INPUT_TABLES = (
-    "raw_news",
-    "articles",
-    "tagged_articles",
-    "benchmark_news",
-    "news_window",
-    "industry_bars",
-    "benchmark_bars",
-    "matured_alpha",
-    "alpha",
-)
-EVALUATION_TABLES = ("ic_by_experiment", "ic_matrix", "comparison")
 
 
 @click.command("status")
@@ -45,7 +41,7 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
     """What is there, what is missing, what is stale, by asset and experiment."""
     pipeline = Pipeline.in_force()
     wanted = want(pipeline.graph, pipeline.store, first, last)
-    assets = [freshness(pipeline.graph, pipeline.store, wanted, name) for name in (*INPUT_TABLES, *EVALUATION_TABLES)]
+    assets = standing(pipeline.graph, pipeline.store, wanted)
     replays = {key: _replayed(pipeline, key, wanted.sessions) for key in wanted.experiments}
     if as_json:
         emit_json(
@@ -77,7 +73,7 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
             f"replay {key}",
             str(len(wanted.sessions)),
             str(facts["done"]),
-            "0",
+            str(facts["stale"]),
             str(facts["missing"]),
             facts["next"] or "",
         ]
@@ -88,16 +84,29 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
         ["asset", "wanted", "fresh", "stale", "missing", "first due"],
         rows,
     )
+    for facts in replays.values():
+        if facts["refused"]:
+            results.print(facts["refused"], markup=False)
 
 
 def _replayed(pipeline: Pipeline, key: str, sessions: tuple[dt.date, ...]) -> dict[str, Any]:
-    stored = set(pipeline.store.replays.sessions(key))
-    missing = [session for session in sessions if session not in stored]
+    """Days that are done, stale (they do not fit present inputs, settings or code) and missing; why, if refused."""
+    store, experiment = pipeline.store.replays, pipeline.settings.experiment(key)
+    stored, fitting = set(store.sessions(key)), dict[dt.date, str]()
+    refused = None
+    try:
+        for manifest in verify(experiment, pipeline.parts(experiment), store):
+            fitting[manifest.session] = manifest.digest
+    except FinEvolveError as mismatch:
+        refused = str(mismatch)
+    due = [session for session in sessions if session not in fitting]
     return {
-        "done": len(sessions) - len(missing),
-        "missing": len(missing),
-        "next": missing[0].isoformat() if missing else None,
-        "head": pipeline.store.replays.head_digest(key),
+        "done": len(sessions) - len(due),
+        "stale": sum(session in stored for session in due),
+        "missing": sum(session not in stored for session in due),
+        "next": due[0].isoformat() if due else None,
+        "head": None if refused else next(reversed(fitting.values()), None),
+        "refused": refused,
     }
 
 
@@ -231,7 +240,6 @@ def doctor_command(sectors: bool, as_json: bool) -> None:
 def _diagnose(pipeline: Pipeline) -> list[tuple[str, bool, str]]:
     settings, home = pipeline.settings, pipeline.home
     family = {n: importlib.metadata.version(n) for n in ("dagster", "dagster-webserver", "dagster-dg-cli")}
-    writable = home if home.exists() else home.parent
     landed = list(pipeline.store.landing.news_partitions())
     bars = {
         name: sum(
@@ -248,7 +256,7 @@ def _diagnose(pipeline: Pipeline) -> list[tuple[str, bool, str]]:
         ("python", True, platform.python_version()),
         ("dagster", len(set(family.values())) == 1, ", ".join(f"{n} {v}" for n, v in family.items())),
         ("settings", True, f"{config_path() or 'packaged defaults'}, digest {settings.digest}"),
-        ("home", os.access(writable, os.W_OK), str(home)),
+        ("home", os.access(existing_part(home), os.W_OK), str(home)),
         (
             "window",
             True,

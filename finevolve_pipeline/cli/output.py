@@ -27,8 +27,13 @@ from rich.table import Table
 
 from finevolve_pipeline.calendar import parse_day
 from finevolve_pipeline.definitions import build_graph
+from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.graph import Graph
-from finevolve_pipeline.settings import Settings, finevolve_home, load_settings
+from finevolve_pipeline.mechanisms.registry import mechanism_class, mechanism_settings
+from finevolve_pipeline.replay.runner import Parts
+from finevolve_pipeline.settings import Experiment, Settings, finevolve_home, load_settings
+from resources.backbones import build_backbone
+from resources.embedders import build_embedder
 from resources.table_store import TableStore
 
 messages = Console(stderr=True, highlight=False)
@@ -47,7 +52,19 @@ class Day(click.ParamType[dt.date]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The day as a date; raises `CalendarError` for anything else."""
-        return parse_day(value, param.name or "day" if param else "day") if isinstance(value, str) else value
+        return parse_day(value, param.opts[0] if param else "day") if isinstance(value, str) else value
+
+
+def existing_part(folder: Path) -> Path:
+    """The longest part of a path that exists."""
+    return next(part for part in (folder, *folder.parents) if part.exists())
+
+
+def require_folder(home: Path) -> None:
+    """Raises `SettingsError` if a file stands where the home folder is or would be."""
+    existing = existing_part(home)
+    if not existing.is_dir():
+        raise SettingsError(f"home {home}: {existing} is a file; name a folder with --home or FINEVOLVE_HOME")
 
 
 @dataclass(frozen=True)
@@ -59,13 +76,27 @@ class Pipeline:
 
     @staticmethod
     def in_force() -> Pipeline:
-        """By FINEVOLVE_HOME and FINEVOLVE_CONFIG."""
-        return Pipeline(load_settings(), finevolve_home())
+        """By FINEVOLVE_HOME and FINEVOLVE_CONFIG.
+
+        Raises:
+            SettingsError: the settings, or those of a mechanism, cannot be used, or the home is no folder.
+        """
+        settings = load_settings()
+        for name in settings.experiments.mechanisms:
+            mechanism_settings(name, mechanism_class(name), settings.mechanisms[name])
+        home = finevolve_home()
+        require_folder(home)
+        return Pipeline(settings, home)
 
     @cached_property
     def graph(self) -> Graph:
         """The dataset's graph."""
         return build_graph(self.settings, self.home)
+
+    def parts(self, experiment: Experiment) -> Parts:
+        """What an experiment's replay is made of."""
+        backbone = build_backbone(experiment.backbone, self.settings)
+        return Parts(self.settings, self.store, backbone, build_embedder(self.settings))
 
     @cached_property
     def store(self) -> TableStore:

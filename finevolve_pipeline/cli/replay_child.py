@@ -13,7 +13,7 @@ import time
 import click
 
 from assets.planning import Materialiser
-from finevolve_pipeline.cli.dagster_home import open_instance
+from finevolve_pipeline.cli.dagster_home import join_instance
 from finevolve_pipeline.cli.output import Pipeline
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import FinEvolveError
@@ -34,7 +34,7 @@ def main(experiment: str, first: str, last: str, parent: str) -> None:
     """Materialise the sessions `first` to `last` of an experiment as one Dagster run."""
     watch_parent(int(parent))
     pipeline = Pipeline.in_force()
-    instance = open_instance(pipeline.home)
+    instance = join_instance(pipeline.home)
     materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home), instance)
     try:
         # Asked before the run starts, so that a second process leaves no failed run behind.

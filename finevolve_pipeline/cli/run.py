@@ -22,6 +22,7 @@ from assets.planning import (
     Materialiser,
     RunFailed,
     Wanted,
+    asked_sessions,
     freshness,
     recorded,
     require_landed,
@@ -32,14 +33,14 @@ from finevolve_pipeline.cli.dagster_home import open_instance
 from finevolve_pipeline.cli.inspect import print_ic
 from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, progress_bar
 from finevolve_pipeline.definitions import build_defs
-from finevolve_pipeline.errors import ExperimentLockedError, SettingsError
+from finevolve_pipeline.errors import ExperimentLockedError, FinEvolveError, ReplayMismatchError, SettingsError
 from finevolve_pipeline.graph import SINGLE
 from finevolve_pipeline.replay.journal import ReplayStore
-from finevolve_pipeline.replay.runner import Parts, verify
-from resources.backbones import build_backbone
-from resources.embedders import build_embedder
+from finevolve_pipeline.replay.runner import verify
 
 _POLL_SECONDS = 0.2
+_STOPPING_SECONDS = 10
+"""Time for a replaying process to end when asked to; after that it is killed, which costs the day in work."""
 
 
 @dataclass
@@ -73,12 +74,15 @@ def run_command(
 ) -> None:
     """Materialise what is missing or stale, through Dagster: inputs, replay, information coefficients, report.
 
-    An experiment is a chain: its days are replayed in order from the window's first session on, whatever --from
-    says about its inputs; stored days are kept. Stop it any time; the same command goes on where it stopped.
+    An experiment is a chain: its days are replayed in order from the window's first session on, so --from reaches
+    back to the first day not yet replayed; stored days are kept. Stop it any time; the same command goes on where
+    it stopped.
     """
     pipeline = Pipeline.in_force()
     chosen = choose_experiments(pipeline, mechanisms, backbones)
-    wanted = want(pipeline.graph, pipeline.store, first, last, chosen)
+    sessions = asked_sessions(pipeline.graph, first, last)
+    start = _reaching_back(pipeline, chosen, sessions[0])
+    wanted = want(pipeline.graph, pipeline.store, start, sessions[-1], chosen)
     require_landed(pipeline.graph, pipeline.store, wanted)
     build_everything(pipeline, wanted, jobs or min(os.cpu_count() or 1, len(chosen)))
     if as_json:
@@ -105,6 +109,13 @@ def choose_experiments(pipeline: Pipeline, mechanisms: Sequence[str], backbones:
         for e in settings.all_experiments
         if (not mechanisms or e.mechanism in mechanisms) and (not backbones or e.backbone in backbones)
     )
+
+
+def _reaching_back(pipeline: Pipeline, experiments: Sequence[str], first: dt.date) -> dt.date:
+    """`first`, or the first session before it that one of the experiments has not replayed."""
+    stored = [set(pipeline.store.replays.sessions(key)) for key in experiments]
+    before = (s for s in pipeline.graph.sessions if s < first and not all(s in done for done in stored))
+    return next(before, first)
 
 
 def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
@@ -166,13 +177,14 @@ class _Child:
 def _replay_all(
     pipeline: Pipeline, wanted: Wanted, jobs: int, progress: Progress, instance: dg.DagsterInstance
 ) -> None:
-    """Every experiment up to the last wanted session, `jobs` of them at once, each in a process of its own."""
-    told = recorded(instance, "replay")
+    """Every experiment up to the last wanted session, `jobs` of them at once, each in a process of its own.
+
+    One experiment's failure does not stop the others; it is told when all have ended.
+    """
     last = wanted.sessions[-1]
-    waiting = [
-        (key, first) for key in wanted.experiments if (first := _first_due(pipeline, key, last, told)) is not None
-    ]
+    waiting = _due_experiments(pipeline, wanted, recorded(instance, "replay"))
     running: list[_Child] = []
+    failures: list[FinEvolveError] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -183,12 +195,44 @@ def _replay_all(
                 code = child.process.poll()
                 if code is not None:
                     running.remove(child)
-                    _require_success(child, code)
+                    failures += _failures(child, code)
     finally:
         for child in running:
             child.process.terminate()
         for child in running:
-            child.process.wait()
+            try:
+                child.process.wait(_STOPPING_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+    _raise_all(sorted(failures, key=lambda failure: failure.exit_code, reverse=True))
+
+
+def _due_experiments(pipeline: Pipeline, wanted: Wanted, told: set[str]) -> list[tuple[str, dt.date]]:
+    """The experiments with something to do, and where each begins.
+
+    Raises:
+        ReplayMismatchError: stored days do not fit; every such experiment is named before.
+    """
+    due: list[tuple[str, dt.date]] = []
+    refused: list[FinEvolveError] = []
+    for key in wanted.experiments:
+        try:
+            first = _first_due(pipeline, key, wanted.sessions[-1], told)
+        except ReplayMismatchError as mismatch:
+            refused.append(mismatch)
+            continue
+        if first is not None:
+            due.append((key, first))
+    _raise_all(refused)
+    return due
+
+
+def _raise_all(failures: Sequence[FinEvolveError]) -> None:
+    for failure in failures[:-1]:
+        click.echo(f"error: {failure}", err=True)
+    if failures:
+        raise failures[-1]
 
 
 def _first_due(pipeline: Pipeline, key: str, last: dt.date, told: set[str]) -> dt.date | None:
@@ -197,12 +241,8 @@ def _first_due(pipeline: Pipeline, key: str, last: dt.date, told: set[str]) -> d
     Raises:
         ReplayMismatchError: a stored day does not fit the present inputs, settings or code.
     """
-    settings = pipeline.settings
-    experiment = settings.experiment(key)
-    parts = Parts(
-        settings, pipeline.store, build_backbone(experiment.backbone, settings), build_embedder(settings)
-    )
-    stored = {manifest.session for manifest in verify(experiment, parts, pipeline.store.replays)}
+    experiment = pipeline.settings.experiment(key)
+    stored = {m.session for m in verify(experiment, pipeline.parts(experiment), pipeline.store.replays)}
     for session in pipeline.graph.sessions:
         if session > last:
             return None
@@ -211,10 +251,8 @@ def _first_due(pipeline: Pipeline, key: str, last: dt.date, told: set[str]) -> d
     return None
 
 
-def _start_child(
-    pipeline: Pipeline, experiment: str, first: dt.date, last: dt.date, progress: Progress
-) -> _Child:
-    log = pipeline.home / "logs" / f"replay-{experiment}.log"
+def _start_child(pipeline: Pipeline, experiment: str, first: dt.date, last: dt.date, progress: Progress) -> _Child:
+    log = pipeline.home / "logs" / f"replay-{experiment}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     arguments = [experiment, first.isoformat(), last.isoformat(), str(os.getpid())]
     with open(log, "wb") as sink:
@@ -235,14 +273,16 @@ def _stored(store: ReplayStore, experiment: str, last: dt.date) -> int:
     return sum(session <= last for session in store.sessions(experiment))
 
 
-def _require_success(child: _Child, code: int) -> None:
+def _failures(child: _Child, code: int) -> list[FinEvolveError]:
+    """What a process that has ended failed of, nothing if it succeeded; its log is kept for the former only."""
     if code == 0:
-        return
+        child.log.unlink(missing_ok=True)
+        return []
     lines = child.log.read_text("utf-8", "replace").strip().splitlines()
     said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None)
     if code == ExperimentLockedError.exit_code and said:
-        raise ExperimentLockedError(said)
-    raise RunFailed(said or f"replay of {child.experiment} ended with code {code}; see {child.log}")
+        return [ExperimentLockedError(said)]
+    return [RunFailed(said or f"replay of {child.experiment} ended with code {code}; see {child.log}")]
 
 
 def summary(pipeline: Pipeline, wanted: Wanted) -> dict[str, object]:

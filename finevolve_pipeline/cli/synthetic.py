@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
+import sys
+from importlib.resources import files as resource_files
 from pathlib import Path
 
 import click
 
 from assets.planning import require_landed, want
+from finevolve_pipeline import calendar
 from finevolve_pipeline.cli.imports import import_group
 from finevolve_pipeline.cli.inspect import print_ic
-from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages
+from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, require_folder
 from finevolve_pipeline.cli.run import build_everything, summary
 from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.files import write_atomically
+from finevolve_pipeline.news.window import window_days
+from finevolve_pipeline.settings import load_settings
 from finevolve_pipeline.synth.files import BENCHMARK_UNITS, INDUSTRY_UNITS, WorldFiles, write_world
 from finevolve_pipeline.synth.world import SynthSettings, generate
 
 _DEFAULT = SynthSettings()
 
 _SETTINGS = """\
-# Settings of a synthetic world: its window, the bars it has, its sources.
+# Settings of a synthetic world: its window, the news and the bars it has.
 [benchmark]
 first_session = {first}
 last_session = {last}
+
+[news]
+first_day = {first_day}
+last_day = {last_day}
 
 [market]
 first_session = {first_bar}
@@ -69,12 +79,25 @@ def synth_command(
 def write_synthetic(settings: SynthSettings, folder: Path) -> WorldFiles:
     """The world's files and the settings file that fits them."""
     files = write_world(generate(settings), folder)
-    bars = settings.bar_sessions
-    text = _SETTINGS.format(
-        first=settings.sessions[0], last=settings.sessions[-1], first_bar=bars[0], last_bar=bars[-1]
-    )
-    write_atomically(folder / "finevolve.toml", text.encode())
+    write_atomically(folder / "finevolve.toml", _settings_text(settings).encode())
     return files
+
+
+def _settings_text(world: SynthSettings) -> str:
+    """The world's window, and of its news and bars as much as the packaged window and horizons need of them.
+
+    A longer span would leave days that no session needs, which the Dagster UI shows as missing for ever.
+    """
+    packaged = load_settings(Path(str(resource_files("finevolve_pipeline") / "finevolve.toml")))
+    first, last = world.sessions[0], world.sessions[-1]
+    return _SETTINGS.format(
+        first=first,
+        last=last,
+        first_day=window_days(first, packaged.news.window)[0],
+        last_day=last,
+        first_bar=calendar.shift(first, -max(packaged.benchmark.horizons)),
+        last_bar=world.bar_sessions[-1],
+    )
 
 
 def import_arguments(files: WorldFiles) -> list[list[str]]:
@@ -95,7 +118,8 @@ def demo_command(seed: int, as_json: bool) -> None:
     """
     home = Path(os.environ.get("FINEVOLVE_HOME") or Path(".finevolve") / "demo").absolute()
     world = home / "world"
-    _refuse_another_world(world, seed)
+    require_folder(home)
+    _refuse_other_data(home, seed)
     settings = SynthSettings(seed=seed)
     first, last = settings.sessions[0], settings.sessions[-1]
     messages.print(f"[1/3] synthetic world: {len(settings.sessions)} sessions, {first} to {last}, seed {seed}")
@@ -103,8 +127,9 @@ def demo_command(seed: int, as_json: bool) -> None:
     os.environ["FINEVOLVE_HOME"] = str(home)
     os.environ["FINEVOLVE_CONFIG"] = str(world / "finevolve.toml")
     messages.print("[2/3] import")
-    for arguments in import_arguments(files):
-        import_group.main([*arguments, *(["--json"] if as_json else [])], standalone_mode=False)
+    with contextlib.redirect_stdout(sys.stderr):
+        for arguments in import_arguments(files):
+            import_group.main(arguments, standalone_mode=False)
     messages.print("[3/3] materialise the graph through Dagster")
     pipeline = Pipeline.in_force()
     wanted = want(pipeline.graph, pipeline.store)
@@ -118,11 +143,14 @@ def demo_command(seed: int, as_json: bool) -> None:
     messages.print(f"more:   finevolve --home {home} --config {world / 'finevolve.toml'} status")
 
 
-def _refuse_another_world(world: Path, seed: int) -> None:
-    marker = world / "seed"
-    if marker.exists() and marker.read_text("utf-8").strip() != str(seed):
+def _refuse_other_data(home: Path, seed: int) -> None:
+    """A home is given to one demo, and a home with data of its own to none."""
+    marker = home / "world" / "seed"
+    stored = marker.read_text("utf-8").strip() if marker.exists() else None
+    if stored is None and (home / "landing").exists():
+        raise SettingsError(f"home {home}: holds imported data; name another folder for the demo with --home")
+    if stored not in (None, str(seed)):
         raise SettingsError(
-            f"seed {seed}: {world.parent} holds the demo of seed {marker.read_text('utf-8').strip()}; "
-            "set FINEVOLVE_HOME to another folder"
+            f"seed {seed}: {home} holds the demo of seed {stored}; name another folder with --home or FINEVOLVE_HOME"
         )
     write_atomically(marker, f"{seed}\n".encode())

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from finevolve_pipeline.errors import FinEvolveError
-from finevolve_pipeline.files import PARTIAL, is_alive
+from finevolve_pipeline.files import PARTIAL
+from finevolve_pipeline.processes import is_alive
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -57,7 +58,7 @@ def _clean_up(target: Path) -> None:
             previous.rename(target)
     for leftover in target.parent.glob(f"{PARTIAL}*-{target.name}"):
         pid, _, rest = leftover.name.removeprefix(PARTIAL).partition("-")
-        if rest[8:] == f"-{target.name}" and pid.isdigit() and not is_alive(int(pid)):
+        if rest[8:] == f"-{target.name}" and not is_alive(pid):
             shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -25,6 +25,7 @@ from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import InputError
 from finevolve_pipeline.importing import Reject, RowError, RowFile, find_columns, folded, reject_row
+from finevolve_pipeline.settings import SOURCE_ID
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "published_at": (
@@ -49,9 +50,6 @@ SOURCE_NAMES: dict[str, str] = {
     "第一财经": "yicai", "财联社": "cls",
 }  # fmt: skip
 """What people call the nine sources, and their ids."""
-
-SOURCE_ID = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
-"""Shape of a source id."""
 
 CHUNK_ROWS = 20_000
 CHUNK_CHARACTERS = 16 << 20
@@ -161,7 +159,7 @@ class NewsOptions:
         """Raises `InputError` if a source id or a field is none."""
         folded(self.columns, FIELDS, "--columns")
         for given in (*self.source_map.values(), *([] if self.source is None else [self.source])):
-            if not SOURCE_ID.fullmatch(given):
+            if not re.fullmatch(SOURCE_ID, given):
                 raise InputError(
                     f"source {given!r}: no source id (a letter or digit, then up to 63 of a-z 0-9 _ . -)"
                 )
@@ -279,7 +277,7 @@ class NewsReader:
     def _read_source(self, text: str) -> str:
         found = self.options.source_map.get(text) or SOURCE_NAMES.get(text) or SOURCE_NAMES.get(text.lower())
         found = found or text.lower()
-        if not SOURCE_ID.fullmatch(found):
+        if not re.fullmatch(SOURCE_ID, found):
             raise RowError(
                 f"source {text[:40]!r}: no source id; give it one with --source-map {text[:40]}=ID"
             )

@@ -231,7 +231,7 @@ class ReplayStore:
         except ValueError as broken:
             raise ReplayMismatchError(
                 f"replay {experiment}: {IDENTITY} cannot be read ({broken}); start again with "
-                f"`finevolve reset {experiment}`"
+                f"`finevolve reset {experiment} --from {next(iter(self.sessions(experiment)), 'DAY')}`"
             ) from None
         return dict(value)
 

@@ -154,10 +154,14 @@ class Finevolve:
         home: Path,
         config: Path | None = None,
         death: tuple[Any, ...] = (),
+        changes: Sequence[tuple[str, Sequence[Any]]] = (),
         replay: bool = False,
         environment: dict[str, str] | None = None,
     ) -> Running:
-        """Start `finevolve ARGUMENTS`; with `replay`, the process that replays one experiment instead."""
+        """Start `finevolve ARGUMENTS`; with `replay`, the process that replays one experiment instead.
+
+        `death` is the arguments of `changes.die`, `changes` are other functions of that module with theirs.
+        """
         self._started += 1
         out, err = (self._scratch / f"{self._started}.{stream}" for stream in ("out", "err"))
         variables = {"FINEVOLVE_HOME": str(home), "FINEVOLVE_CONFIG": str(config or ""), "COLUMNS": "200"}
@@ -167,7 +171,7 @@ class Finevolve:
             "folder": str(self._scratch),
             "out": str(out),
             "err": str(err),
-            "death": list(death),
+            "changes": [*changes, *([("die", death)] if death else [])],
             "replay": replay,
         }
         return Running(self.ask(request)["pid"], self, (out, err))
@@ -205,9 +209,7 @@ def contents(home: Path, below: Sequence[str] = COMPARED) -> dict[str, str]:
 def leftovers(home: Path) -> list[str]:
     """Temporary files and folders that nobody has removed."""
     return sorted(
-        path.relative_to(home).as_posix()
-        for path in home.rglob("*")
-        if path.name.startswith((PARTIAL, ".previous-"))
+        path.relative_to(home).as_posix() for path in home.rglob("*") if path.name.startswith((PARTIAL, ".previous-"))
     )
 
 

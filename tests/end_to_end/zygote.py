@@ -1,7 +1,7 @@
 """A process that has imported the command line and forks one child for every command asked of it.
 
 A fork of a process without threads behaves like a fresh interpreter, and saves the seconds of importing. Requests
-and answers are lines of JSON. A child may patch a function before it runs (`mortal.py`), so that it dies there.
+and answers are lines of JSON. A child may be changed before it runs (`changes.py`), so that it dies somewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import mortal
+import changes
 
 from finevolve_pipeline.cli import main, replay_child
 
@@ -32,8 +32,8 @@ def start(request: dict[str, Any]) -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     code = 70
     try:
-        if request["death"]:
-            mortal.arrange(*request["death"])
+        for name, arguments in request["changes"]:
+            getattr(changes, name)(*arguments)
         if request["replay"]:
             replay_child.main(*request["arguments"], str(os.getppid()))
             code = 0
@@ -41,7 +41,7 @@ def start(request: dict[str, Any]) -> int:
             main(request["arguments"])
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the child must end here whatever happens, never run the parent's loop
         sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()

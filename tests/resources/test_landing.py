@@ -118,11 +118,22 @@ def test_among_equal_times_the_earlier_modification_stays(store: Landing) -> Non
 
 def test_industries_of_all_copies_are_joined_and_the_highest_importance_kept(store: Landing) -> None:
     first = item("a", "2025-01-02", industries_given=["801170"], importance_given=7.0)
-    second = item("a", "2025-01-04", industries_given=["801010"], importance_given=9.0)
+    second = item("a", "2025-01-02", industries_given=["801010"], importance_given=9.0)
     store.merge_news(news(second, first))
     day = store.read_news("cls", "2025-01-02")
     assert [list(codes) for codes in day["industries_given"]] == [["801010", "801170"]]
     assert day["importance_given"].tolist() == [9.0]
+
+
+@pytest.mark.parametrize("later", [{"published_at": "2025-01-04"}, {"modified_at": "2025-01-04"}])
+def test_a_later_publication_or_edit_tells_nothing_about_the_first(store: Landing, later: dict[str, str]) -> None:
+    moments = {name: pd.Timestamp(day, tz="Asia/Shanghai") for name, day in later.items()}
+    edit = {"industries_given": ["801010"], "importance_given": 9.0} | moments
+    store.merge_news(news(item("a", "2025-01-02", industries_given=["801170"], importance_given=7.0)))
+    store.merge_news(news(item("a", "2025-01-02") | edit))
+    day = store.read_news("cls", "2025-01-02")
+    assert [list(codes) for codes in day["industries_given"]] == [["801170"]]
+    assert day["importance_given"].tolist() == [7.0]
 
 
 @pytest.mark.parametrize("seed", range(6))
