@@ -1,7 +1,8 @@
 """Asset checks. Blocking ones stop the graph where a bad table must not go on; the others warn.
 
 Contracts (columns, types, ranges, unique ids) are held on every write already, so checks ask what a contract
-cannot: causality, completeness, agreement between tables, plausibility. In a range they look at all its partitions.
+cannot: causality, completeness, agreement between tables, plausibility. In a range they look at all its partitions
+and say one thing about it; checks with partitions of their own would show each as not evaluated after a range.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,6 @@ import dagster as dg
 from finevolve_pipeline import calendar
 from finevolve_pipeline.errors import ReplayMismatchError
 from finevolve_pipeline.graph import SINGLE, Graph
-from finevolve_pipeline.partitions import Partitions
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.universe import CODES
 from resources.table_store import TableStore
@@ -57,11 +57,11 @@ def broken_days(replays: ReplayStore, experiment: str) -> Iterator[str]:
         parent = manifest.digest
 
 
-def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinition]:
+def checks(graph: Graph) -> list[dg.AssetChecksDefinition]:
     """All asset checks."""
     horizons = graph.settings.benchmark.horizons
 
-    @dg.asset_check(asset="news_window", blocking=True, partitions_def=partitions.sessions)
+    @dg.asset_check(asset="news_window", blocking=True)
     def observable_at_cutoff(
         context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
     ) -> dg.AssetCheckResult:
@@ -75,14 +75,14 @@ def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinitio
             bad.extend(f"{key} article {article}" for article in late["article_id"])
         return _result(bad, len(keys), "windows hold an article from after their cutoff")
 
-    @dg.asset_check(asset="news_window", partitions_def=partitions.sessions)
+    @dg.asset_check(asset="news_window")
     def has_news(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
         """No session is without any news: an empty window is mostly a gap in the import."""
         keys = _stored(context, store, "news_window")
         empty = [key for key in keys if (found := store.stored("news_window", key)) is not None and not found.rows]
         return _result(empty, len(keys), "windows are empty", dg.AssetCheckSeverity.WARN)
 
-    @dg.asset_check(asset="industry_bars", partitions_def=partitions.market_sessions)
+    @dg.asset_check(asset="industry_bars")
     def plausible_moves(
         context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
     ) -> dg.AssetCheckResult:
@@ -99,7 +99,7 @@ def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinitio
             before = closes
         return _result(bad, len(keys), "sessions look wrong", dg.AssetCheckSeverity.WARN)
 
-    @dg.asset_check(asset="matured_alpha", blocking=True, partitions_def=partitions.sessions)
+    @dg.asset_check(asset="matured_alpha", blocking=True)
     def complete_and_known(
         context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
     ) -> dg.AssetCheckResult:
@@ -129,7 +129,7 @@ def checks(graph: Graph, partitions: Partitions) -> list[dg.AssetChecksDefinitio
             bad.extend(f"{key} {cell}" for cell in both[differ.to_numpy()])
         return _result(bad, len(keys), "sessions differ")
 
-    @dg.asset_check(asset="ic_by_experiment", blocking=True, partitions_def=partitions.experiments)
+    @dg.asset_check(asset="ic_by_experiment", blocking=True)
     def replay_verifies(
         context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
     ) -> dg.AssetCheckResult:

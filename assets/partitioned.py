@@ -25,6 +25,22 @@ from resources.table_store import Stored, TableStore
 OWNER = "team:finevolve"
 _PREVIEW_ROWS = 3
 _PREVIEW_CHARACTERS = 48
+_NOT_IN_PREVIEW = frozenset(
+    {
+        "article_id",
+        "source_id",
+        "url",
+        "modified_at",
+        "crawled_at",
+        "origin",
+        "duplicates",
+        "industries_given",
+        "importance_given",
+        "importance_reason",
+        "tagger",
+    }
+)
+"""Columns of news that would squeeze title and content out of sight."""
 
 Metadata = Mapping[str, Any]
 
@@ -40,28 +56,29 @@ class Presentation:
 
 
 def column_schema(contract: type[tables.Contract]) -> dg.TableSchema:
-    """A contract as Dagster shows it: columns, types, meaning."""
-    columns = contract.to_schema().columns
+    """A contract as Dagster shows it: columns, types as stored, meaning."""
+    columns, stored = contract.to_schema().columns, tables.arrow_schema(contract)
     return dg.TableSchema(
         columns=[
-            dg.TableColumn(name, "list[str]" if name in tables.LISTS else str(column.dtype), column.description or "")
+            dg.TableColumn(name, str(stored.field(name).type), column.description or "")
             for name, column in columns.items()
         ]
     )
 
 
 def preview(frame: pd.DataFrame) -> dg.TableMetadataValue:
-    """The first rows as text cells; the UI escapes them, long texts are cut."""
+    """The first rows as text cells; the UI escapes them. Long texts are cut, columns of little use left out."""
 
     def cell(value: object) -> str:
         listed = isinstance(value, Iterable) and not isinstance(value, str)
         text = ", ".join(str(item) for item in value) if isinstance(value, Iterable) and listed else str(value)
         return text if len(text) <= _PREVIEW_CHARACTERS else text[: _PREVIEW_CHARACTERS - 1] + "…"
 
-    rows = frame.head(_PREVIEW_ROWS).to_dict("records")
+    shown = [str(name) for name in frame.columns if name not in _NOT_IN_PREVIEW]
+    rows = frame.head(_PREVIEW_ROWS)[shown].to_dict("records")
     return dg.MetadataValue.table(
         [dg.TableRecord({str(name): cell(value) for name, value in row.items()}) for row in rows],
-        schema=dg.TableSchema(columns=[dg.TableColumn(str(name), "string") for name in frame.columns]),
+        schema=dg.TableSchema(columns=[dg.TableColumn(name, "string") for name in shown]),
     )
 
 

@@ -26,6 +26,7 @@ from resources.table_store import TableStore
 
 RANGE_START = "dagster/asset_partition_range_start"
 RANGE_END = "dagster/asset_partition_range_end"
+DATA_VERSION = "dagster/data_version"
 STARTED_BY = {"finevolve/started_by": "cli"}
 PROCESS_TAG = "finevolve/process"
 
@@ -151,12 +152,18 @@ def standing(graph: Graph, store: TableStore, wanted: Wanted) -> list[Freshness]
     return found
 
 
-def recorded(instance: dg.DagsterInstance, asset: str) -> set[str]:
-    """Partitions of an asset that Dagster knows as materialised; `all` for one without partitions."""
+def recorded(instance: dg.DagsterInstance, asset: str) -> dict[str, str]:
+    """The data version Dagster knows of each materialised partition; `all` for an asset without partitions."""
     key = dg.AssetKey(asset)
-    if instance.get_latest_materialization_event(key) is None:
-        return set()
-    return {str(partition) for partition in instance.get_materialized_partitions(key)} or {SINGLE}
+    event = instance.get_latest_materialization_event(key)
+    if event is None or event.asset_materialization is None:
+        return {}
+    if event.asset_materialization.partition is None:
+        return {SINGLE: (event.asset_materialization.tags or {}).get(DATA_VERSION, "")}
+    tags = instance.event_log_storage.get_latest_tags_by_partition(
+        key, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION]
+    )
+    return {partition: found.get(DATA_VERSION, "") for partition, found in tags.items()}
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def build_defs(
             replay_asset(graph, partitions),
             *evaluation_assets(graph, partitions),
         ],
-        asset_checks=checks(graph, partitions),
+        asset_checks=checks(graph),
         jobs=jobs,
         schedules=schedules,
         resources={"store": store, "observer": observer or Silent()},

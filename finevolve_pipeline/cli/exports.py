@@ -20,8 +20,8 @@ def export_group() -> None:
 def export_release_command(as_json: bool) -> None:
     """The dataset as daily YYYYMMDD.csv and parquet with checksums and a datasheet, in <home>/release."""
     pipeline = Pipeline.in_force()
-    materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home), open_instance(pipeline.home))
-    materialiser.materialise(["benchmark_release"])
+    with open_instance(pipeline.home) as instance:
+        Materialiser(build_defs(pipeline.settings, pipeline.home), instance).materialise(["benchmark_release"])
     target = pipeline.home / "release"
     if as_json:
         emit_json({"release": str(target), "files": sorted(path.name for path in target.iterdir())})

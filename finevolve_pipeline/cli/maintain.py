@@ -31,8 +31,8 @@ from resources.embedders import build_embedder
 def report_command(as_json: bool) -> None:
     """Build report/index.html from the stored tables."""
     pipeline = Pipeline.in_force()
-    materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home), open_instance(pipeline.home))
-    materialiser.materialise(["report"])
+    with open_instance(pipeline.home) as instance:
+        Materialiser(build_defs(pipeline.settings, pipeline.home), instance).materialise(["report"])
     path = pipeline.home / "report" / "index.html"
     if as_json:
         emit_json({"report": str(path)})

@@ -34,13 +34,13 @@ def main(experiment: str, first: str, last: str, parent: str) -> None:
     """Materialise the sessions `first` to `last` of an experiment as one Dagster run."""
     watch_parent(int(parent))
     pipeline = Pipeline.in_force()
-    instance = join_instance(pipeline.home)
-    materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home), instance)
     try:
         # Asked before the run starts, so that a second process leaves no failed run behind.
         with pipeline.store.replays.lock(experiment):
             pass
-        materialiser.materialise(["replay"], f"{first}|{experiment}", f"{last}|{experiment}")
+        with join_instance(pipeline.home) as instance:
+            materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home), instance)
+            materialiser.materialise(["replay"], f"{first}|{experiment}", f"{last}|{experiment}")
     except FinEvolveError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)

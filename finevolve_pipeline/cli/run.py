@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,8 +120,7 @@ def _reaching_back(pipeline: Pipeline, experiments: Sequence[str], first: dt.dat
 
 def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
     """Inputs, then the replay, then evaluation and report; only what is due."""
-    instance = open_instance(pipeline.home)
-    with progress_bar() as progress:
+    with open_instance(pipeline.home) as instance, progress_bar() as progress:
         observer = ProgressObserver(progress, {})
         materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home, observer), instance)
         for layer in INPUT_LAYERS:
@@ -142,7 +141,8 @@ def _bring_up(
     due: set[str] = set()
     for name in layer.tables:
         due.update(freshness(pipeline.graph, pipeline.store, wanted, name).due)
-        due.update(set(wanted.partitions[name]) - recorded(materialiser.instance, name))
+        told = recorded(materialiser.instance, name)
+        due.update(key for key in wanted.partitions[name] if told.get(key) != pipeline.store.digest(name, key))
     if not due:
         return
     order = {key: position for position, key in enumerate(wanted.partitions[layer.tables[0]])}
@@ -208,7 +208,7 @@ def _replay_all(
     _raise_all(sorted(failures, key=lambda failure: failure.exit_code, reverse=True))
 
 
-def _due_experiments(pipeline: Pipeline, wanted: Wanted, told: set[str]) -> list[tuple[str, dt.date]]:
+def _due_experiments(pipeline: Pipeline, wanted: Wanted, told: Mapping[str, str]) -> list[tuple[str, dt.date]]:
     """The experiments with something to do, and where each begins.
 
     Raises:
@@ -235,18 +235,19 @@ def _raise_all(failures: Sequence[FinEvolveError]) -> None:
         raise failures[-1]
 
 
-def _first_due(pipeline: Pipeline, key: str, last: dt.date, told: set[str]) -> dt.date | None:
+def _first_due(pipeline: Pipeline, key: str, last: dt.date, told: Mapping[str, str]) -> dt.date | None:
     """The first session that is not stored, or that a run stored but died before it told Dagster.
 
     Raises:
         ReplayMismatchError: a stored day does not fit the present inputs, settings or code.
     """
     experiment = pipeline.settings.experiment(key)
-    stored = {m.session for m in verify(experiment, pipeline.parts(experiment), pipeline.store.replays)}
+    verified = verify(experiment, pipeline.parts(experiment), pipeline.store.replays)
+    stored = {manifest.session: manifest.digest for manifest in verified}
     for session in pipeline.graph.sessions:
         if session > last:
             return None
-        if session not in stored or f"{session}|{key}" not in told:
+        if session not in stored or told.get(f"{session}|{key}") != stored[session]:
             return session
     return None
 

@@ -8,6 +8,7 @@ import dagster as dg
 import pandas as pd
 import pytest
 from asset_world import DAYS, AssetWorld
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from assets.planning import RunFailed
 from finevolve_pipeline.graph import SINGLE
@@ -162,3 +163,12 @@ def test_article_text_appears_in_metadata_as_plain_table_cells_only(world: Asset
                 assert not any(
                     word in json.dumps(value.value, default=str) for word in ("script", "onerror", "title }}")
                 )
+
+
+def test_every_check_has_said_yes_about_the_whole_range(built: AssetWorld) -> None:
+    keys = built.definitions.resolve_asset_graph().asset_check_keys
+    assert len(keys) == 7
+    for key in keys:
+        (newest,) = built.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        assert newest.status == AssetCheckExecutionRecordStatus.SUCCEEDED, key
+        assert newest.partition is None
