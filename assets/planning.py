@@ -11,7 +11,7 @@ import datetime as dt
 import signal
 import socket
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -120,7 +120,7 @@ def _keys(days: Sequence[dt.date]) -> tuple[str, ...]:
 
 
 def freshness(
-    graph: Graph, store: TableStore, wanted: Wanted, name: str, due: Container[tuple[str, str]] = ()
+    graph: Graph, store: TableStore, wanted: Wanted, name: str, due: Set[tuple[str, str]] = frozenset()
 ) -> Freshness:
     """Which wanted partitions of a table are fresh, stale or missing.
 
@@ -134,8 +134,8 @@ def freshness(
         stored = store.stored(name, key)
         if stored is None:
             missing.append(key)
-        elif stored.recipe != table.recipe(key, store).digest or any(
-            (item.table, item.partition) in due for item in table.inputs(key, store)
+        elif stored.recipe != table.recipe(key, store).digest or (
+            due and any((item.table, item.partition) in due for item in table.inputs(key, store))
         ):
             stale.append(key)
     keys = wanted.partitions[name]
@@ -296,11 +296,12 @@ def _failure(result: dg.ExecuteInProcessResult) -> FinEvolveError:
             return RunFailed(f"check {evaluation.check_name} of {asset}: {evaluation.description}")
     for event in result.all_events:
         error = event.step_failure_data.error if event.is_step_failure else None
-        while error is not None and error.cause is not None:
-            error = error.cause
-        if error is not None:
+        while error is not None:
+            # Ours say file and remedy; what a library said below them is only their cause.
             kind, message = getattr(errors, error.cls_name or "", None), error.message.strip()
             if isinstance(kind, type) and issubclass(kind, FinEvolveError):
                 return kind(message.split(": ", 1)[-1])
-            return RunFailed(message)
+            if error.cause is None:
+                return RunFailed(message)
+            error = error.cause
     return RunFailed(f"run {result.run_id} failed; its log is in the Dagster UI")

@@ -63,7 +63,9 @@ def report_recipe(graph: Graph, store: TableStore) -> str:
 
 
 def report_is_fresh(graph: Graph, store: TableStore) -> bool:
-    """Whether the stored report was made from what is stored now."""
+    """Whether there is a report, made from what is stored now."""
+    if not (store.home / "report").is_dir():
+        return False
     try:
         return (store.home / RECIPE).read_text("utf-8") == report_recipe(graph, store)
     except FileNotFoundError:

@@ -65,8 +65,8 @@ def replay_asset(graph: Graph, partitions: Partitions) -> dg.AssetsDefinition:
         description=(
             "One experience mechanism on one backbone, day by day: outcomes mature, news is observed, experience is "
             "retrieved, scores are predicted and frozen, the trajectory is stored. Each day is one atomic commit; "
-            "a run resumes where it stopped. `finevolve reset EXPERIMENT --from DAY` forgets days. The columns are those "
-            "of the predictions."
+            "a run resumes where it stopped. `finevolve reset EXPERIMENT --from DAY` forgets days. The columns are "
+            "those of the predictions."
         ),
         group_name=GROUP,
         kinds={"parquet", "python"},

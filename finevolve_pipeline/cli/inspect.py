@@ -28,6 +28,7 @@ from finevolve_pipeline.evaluation.comparison import table2_notes, table2_rows
 from finevolve_pipeline.evaluation.ic import METRICS
 from finevolve_pipeline.graph import LANDING, SINGLE
 from finevolve_pipeline.market.alpha import excess_returns
+from finevolve_pipeline.replay.clock import INPUTS
 from finevolve_pipeline.replay.runner import verify
 from finevolve_pipeline.settings import config_path
 from finevolve_pipeline.universe import INDUSTRIES, industry
@@ -42,7 +43,8 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
     pipeline = Pipeline.in_force()
     wanted = want(pipeline.graph, pipeline.store, first, last)
     assets = standing(pipeline.graph, pipeline.store, wanted)
-    replays = {key: _replayed(pipeline, key, wanted.sessions) for key in wanted.experiments}
+    doubtful = {key for a in assets if a.table in INPUTS for key in a.stale}
+    replays = {key: _replayed(pipeline, key, wanted.sessions, doubtful) for key in wanted.experiments}
     if as_json:
         emit_json(
             {
@@ -89,13 +91,22 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
             results.print(facts["refused"], markup=False)
 
 
-def _replayed(pipeline: Pipeline, key: str, sessions: tuple[dt.date, ...]) -> dict[str, Any]:
-    """Days that are done, stale (they do not fit present inputs, settings or code) and missing; why, if refused."""
+def _replayed(pipeline: Pipeline, key: str, sessions: tuple[dt.date, ...], doubtful: set[str]) -> dict[str, Any]:
+    """Days that are done, stale (they do not fit present inputs, settings or code) and missing; why, if refused.
+
+    `doubtful` are sessions whose inputs are about to be made again: days from the first of them on count as stale.
+    """
     store, experiment = pipeline.store.replays, pipeline.settings.experiment(key)
     stored, fitting = set(store.sessions(key)), dict[dt.date, str]()
     refused = None
     try:
         for manifest in verify(experiment, pipeline.parts(experiment), store):
+            if manifest.session.isoformat() in doubtful:
+                refused = (
+                    f"replay {key} {manifest.session}: its inputs are stale; if `finevolve run` finds that they have "
+                    f"changed, `finevolve reset {key} --from {manifest.session}` and run again"
+                )
+                break
             fitting[manifest.session] = manifest.digest
     except FinEvolveError as mismatch:
         refused = str(mismatch)
@@ -137,20 +148,20 @@ def alpha_command(sector: str, day: dt.date, as_json: bool) -> None:
             [
                 f"{row['horizon']}",
                 str(row["matured_on"]),
-                f"{row['close_from']:.2f}",
-                f"{row['close_to']:.2f}",
-                f"{row['close_to'] - row['close_from']:+.2f}",
-                _percent(row["industry_return"]),
-                _percent(row["benchmark_return"]),
-                _percent(row["alpha"]),
+                _number(row["close_from"], ".2f"),
+                _number(row["close_to"], ".2f"),
+                _number(row["close_to"] - row["close_from"], "+.2f"),
+                _number(row["industry_return"], "+.2%"),
+                _number(row["benchmark_return"], "+.2%"),
+                _number(row["alpha"], "+.2%"),
             ]
             for row in rows
         ],
     )
 
 
-def _percent(value: float) -> str:
-    return "missing" if math.isnan(value) else f"{value:+.2%}"
+def _number(value: float, style: str) -> str:
+    return "missing" if math.isnan(value) else format(value, style)
 
 
 def _landed_bars(pipeline: Pipeline, name: str, sessions: tuple[dt.date, ...]) -> pd.DataFrame:
@@ -204,10 +215,11 @@ def print_ic(pipeline: Pipeline, stage: str = "overall", method: str | None = No
     for note in table2_notes(rows):
         results.print(note)
     own = matrix[(matrix["cells"] == "own") & (matrix["stage"] == stage) & (matrix["method"] == method)]
-    undefined = int(own["undefined"].sum())
+    undefined, rules = int(own["undefined"].sum()), pipeline.settings.evaluation
     results.print(
         f"coverage {own['coverage'].min():.1%} to {own['coverage'].max():.1%}; {undefined} correlations undefined "
-        "and left out. Differences are not tested here: read them as descriptions, not as findings."
+        f"and left out (constant, fewer than {rules.min_sessions} sessions for tsIC or {rules.min_industries} "
+        "industries for csIC). Differences are not tested here: read them as descriptions, not as findings."
     )
 
 

@@ -41,29 +41,32 @@ def report_command(as_json: bool) -> None:
 
 
 @click.command("reset")
-@click.argument("experiment")
+@click.argument("experiments", nargs=-1, required=True)
 @click.option("--from", "first", type=Day(), required=True, help="First session to forget.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-def reset_command(experiment: str, first: dt.date, yes: bool, as_json: bool) -> None:
-    """Forget the days of EXPERIMENT from a session on; the next run replays them.
+def reset_command(experiments: tuple[str, ...], first: dt.date, yes: bool, as_json: bool) -> None:
+    """Forget the days of EXPERIMENTS from a session on; the next run replays them.
 
     An experiment is a chain, so all later days go too. Other experiments and all inputs stay.
     """
     pipeline = Pipeline.in_force()
-    key = pipeline.settings.experiment(experiment).key
     calendar.session_index(first)
     store = pipeline.store.replays
-    doomed = [session for session in store.sessions(key) if session >= first]
-    if not doomed:
-        raise MissingPartitionError(f"experiment {key}: no stored day from {first} on; nothing to reset")
+    doomed: dict[str, list[dt.date]] = {}
+    for key in dict.fromkeys(pipeline.settings.experiment(name).key for name in experiments):
+        doomed[key] = [session for session in store.sessions(key) if session >= first]
+        if not doomed[key]:
+            raise MissingPartitionError(f"experiment {key}: no stored day from {first} on; nothing to reset")
     if not yes:
-        click.confirm(f"Forget {len(doomed)} days of {key}, {doomed[0]} to {doomed[-1]}?", abort=True, err=True)
-    removed = store.reset(key, first)
+        listed = "; ".join(f"{len(days)} of {key}, {days[0]} to {days[-1]}" for key, days in doomed.items())
+        click.confirm(f"Forget these days: {listed}?", abort=True, err=True)
+    removed = {key: store.reset(key, first) for key in doomed}
     if as_json:
-        emit_json({"experiment": key, "removed": removed})
-    else:
-        messages.print(f"{key}: forgot {len(removed)} days, {min(removed)} to {max(removed)}")
+        emit_json({"removed": removed})
+        return
+    for key, days in removed.items():
+        messages.print(f"{key}: forgot {len(days)} days, {min(days)} to {max(days)}")
 
 
 @click.command("audit")

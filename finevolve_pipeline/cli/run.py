@@ -119,7 +119,14 @@ def _reaching_back(pipeline: Pipeline, experiments: Sequence[str], first: dt.dat
 
 
 def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
-    """Inputs, then the replay, then evaluation and report; only what is due."""
+    """Inputs, then the replay, then evaluation and report; only what is due.
+
+    Raises:
+        ExperimentLockedError: another process replays one of the experiments; nothing has been done then.
+    """
+    for key in wanted.experiments:
+        with pipeline.store.replays.lock(key):
+            pass
     with open_instance(pipeline.home) as instance, progress_bar() as progress:
         observer = ProgressObserver(progress, {})
         materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home, observer), instance)
@@ -132,6 +139,8 @@ def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
             task = progress.add_task("report", total=1)
             materialiser.materialise(["report"])
             progress.advance(task)
+        if not progress.tasks:
+            messages.print("nothing is due: everything is stored and fresh")
 
 
 def _bring_up(

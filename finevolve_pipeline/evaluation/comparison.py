@@ -152,9 +152,7 @@ class Table2Row:
         return [self.label, *(cell.text for cell in self.cells), *gains]
 
 
-def table2_rows(
-    comparison: pd.DataFrame, stage: str = OVERALL, method: str = "spearman"
-) -> tuple[Table2Row, ...]:
+def table2_rows(comparison: pd.DataFrame, stage: str = OVERALL, method: str = "spearman") -> tuple[Table2Row, ...]:
     """The rows of the paper's Table 2 from a `Comparison`, backbone by backbone, Pipe first.
 
     Args:
@@ -185,9 +183,7 @@ def _table2_row(backbone: str, mechanism: str, part: pd.DataFrame) -> Table2Row:
         backbone=backbone,
         mechanism=mechanism,
         cells=tuple(
-            Table2Cell(h, metric, value[h, metric], gain[h, metric] > 0)
-            for h in horizons
-            for metric in METRICS
+            Table2Cell(h, metric, value[h, metric], gain[h, metric] > 0) for h in horizons for metric in METRICS
         ),
         gain_ts=gain[ALL_HORIZONS, "tsIC"],
         gain_cs=gain[ALL_HORIZONS, "csIC"],
@@ -196,9 +192,7 @@ def _table2_row(backbone: str, mechanism: str, part: pd.DataFrame) -> Table2Row:
 
 def table2_notes(rows: Sequence[Table2Row]) -> tuple[str, ...]:
     """In words, what the table cannot show: backbones without a Pipe run, coefficients that are undefined."""
-    return tuple(
-        note for backbone, panel in by_backbone(rows).items() for note in _panel_notes(backbone, panel)
-    )
+    return tuple(note for backbone, panel in by_backbone(rows).items() for note in _panel_notes(backbone, panel))
 
 
 def _panel_notes(backbone: str, rows: Sequence[Table2Row]) -> list[str]:
@@ -254,9 +248,7 @@ def table2_csv(rows: Sequence[Table2Row]) -> str:
             **{f"{cell.metric}_{cell.horizon}": cell.value for cell in row.cells},
             "gain_tsIC": math.nan if row.is_pipe else row.gain_ts,
             "gain_csIC": math.nan if row.is_pipe else row.gain_cs,
-            **{
-                f"{cell.metric}_{cell.horizon}_above_pipe": str(cell.above_pipe).lower() for cell in row.cells
-            },
+            **{f"{cell.metric}_{cell.horizon}_above_pipe": str(cell.above_pipe).lower() for cell in row.cells},
         }
         for row in rows
     )

@@ -22,9 +22,9 @@ def count_news(day: str, tagged: pd.DataFrame, selected: pd.DataFrame) -> pd.Dat
         day, source, importance, articles (tagged), selected (shown to agents); one row per occurring pair.
     """
     keys = ["source", "importance"]
-    counts = pd.DataFrame(
-        {"articles": tagged.groupby(keys).size(), "selected": selected.groupby(keys).size()}
-    ).fillna(0)
+    counts = pd.DataFrame({"articles": tagged.groupby(keys).size(), "selected": selected.groupby(keys).size()}).fillna(
+        0
+    )
     frame = counts.astype({"articles": "int32", "selected": "int32"}).reset_index()
     return frame.assign(day=day).loc[:, list(NEWS_COLUMNS)]
 

@@ -124,9 +124,7 @@ def to_grid(frame: pd.DataFrame, axes: Axes, day: str, value: str) -> Floats:
         return grid
     n = pd.Index(axes.codes).get_indexer(pd.Index(frame["code"]))
     if (n < 0).any():
-        raise TableError(
-            f"{value}: code {frame['code'].iloc[int(np.argmax(n < 0))]!r} is none of the 31 industries"
-        )
+        raise TableError(f"{value}: code {frame['code'].iloc[int(np.argmax(n < 0))]!r} is none of the 31 industries")
     t = pd.Index(axes.sessions).get_indexer(pd.Index(frame[day]))
     h = pd.Index(axes.horizons).get_indexer(pd.Index(frame["horizon"]))
     inside = (t >= 0) & (h >= 0)
@@ -155,9 +153,7 @@ def make_panels(
 ) -> dict[Experiment, Panel]:
     """One panel per experiment, all on the same grid; the labels are read once."""
     labels = to_grid(alpha, axes, "predicted_on", "alpha")
-    return {
-        e: Panel(axes, to_grid(frame, axes, "session", "score"), labels) for e, frame in predictions.items()
-    }
+    return {e: Panel(axes, to_grid(frame, axes, "session", "score"), labels) for e, frame in predictions.items()}
 
 
 def common_cells(panels: Mapping[Experiment, Panel]) -> dict[str, Cells]:
@@ -230,9 +226,7 @@ def cross_sectional_ic(panel: Panel, settings: EvaluationSettings, method: Metho
 def time_series_ic(panel: Panel, settings: EvaluationSettings, method: Method, stage: Stage) -> Correlations:
     """tsIC(i, h): one correlation over the stage's sessions (horizons x industries)."""
     at = stage.positions
-    return correlate(
-        panel.score[:, at], panel.alpha[:, at], axis=1, min_pairs=settings.min_sessions, method=method
-    )
+    return correlate(panel.score[:, at], panel.alpha[:, at], axis=1, min_pairs=settings.min_sessions, method=method)
 
 
 def _coefficient(values: Floats, valid: int, labels: int) -> dict[str, float | int]:
@@ -341,9 +335,7 @@ def daily_ic(panel: Panel, settings: EvaluationSettings, method: Method) -> pd.D
     ).astype({"session": str})
 
 
-def industry_ic(
-    panel: Panel, settings: EvaluationSettings, method: Method, stage: str = OVERALL
-) -> pd.DataFrame:
+def industry_ic(panel: Panel, settings: EvaluationSettings, method: Method, stage: str = OVERALL) -> pd.DataFrame:
     """tsIC industry by industry within a stage: code, horizon, ic (NaN where undefined), pairs."""
     part = next(s for s in split_stages(panel.axes.sessions, settings) if s.name == stage)
     found = time_series_ic(panel, settings, method, part)

@@ -34,18 +34,10 @@ _DEEPSEEK, _QWEN = "DeepSeek-V4-Flash", "Qwen3.6-35B-A3B"
 
 PUBLISHED_TABLE2: tuple[PublishedRow, ...] = (
     PublishedRow(_DEEPSEEK, "pipe", "", (0.0243, 0.0517, 0.0595), (0.0177, 0.0408, 0.0323), None, None),
-    PublishedRow(
-        _DEEPSEEK, "mem0", "D", (0.0202, 0.0325, 0.0288), (0.0149, 0.0240, 0.0416), -0.0180, -0.0034
-    ),
-    PublishedRow(
-        _DEEPSEEK, "memrl", "D+O", (0.0175, 0.0182, 0.0269), (0.0147, 0.0060, 0.0264), -0.0243, -0.0146
-    ),
-    PublishedRow(
-        _DEEPSEEK, "reflexion", "D+C+O", (0.0195, 0.0632, 0.0623), (0.0223, 0.0525, 0.0162), 0.0032, 0.0001
-    ),
-    PublishedRow(
-        _DEEPSEEK, "expel", "C+R", (0.0295, 0.0451, 0.0522), (0.0330, 0.0280, 0.0094), -0.0029, -0.0068
-    ),
+    PublishedRow(_DEEPSEEK, "mem0", "D", (0.0202, 0.0325, 0.0288), (0.0149, 0.0240, 0.0416), -0.0180, -0.0034),
+    PublishedRow(_DEEPSEEK, "memrl", "D+O", (0.0175, 0.0182, 0.0269), (0.0147, 0.0060, 0.0264), -0.0243, -0.0146),
+    PublishedRow(_DEEPSEEK, "reflexion", "D+C+O", (0.0195, 0.0632, 0.0623), (0.0223, 0.0525, 0.0162), 0.0032, 0.0001),
+    PublishedRow(_DEEPSEEK, "expel", "C+R", (0.0295, 0.0451, 0.0522), (0.0330, 0.0280, 0.0094), -0.0029, -0.0068),
     PublishedRow(
         _DEEPSEEK,
         "reasoningbank",
@@ -57,16 +49,10 @@ PUBLISHED_TABLE2: tuple[PublishedRow, ...] = (
     ),
     PublishedRow(_QWEN, "pipe", "", (0.0349, 0.0676, 0.0677), (0.0342, 0.0542, 0.0452), None, None),
     PublishedRow(_QWEN, "mem0", "D", (0.0132, 0.0336, 0.0475), (0.0098, 0.0272, 0.0250), -0.0253, -0.0239),
-    PublishedRow(
-        _QWEN, "memrl", "D+O", (0.0186, 0.0481, 0.0135), (0.0135, 0.0514, -0.0065), -0.0300, -0.0251
-    ),
-    PublishedRow(
-        _QWEN, "reflexion", "D+C+O", (0.0283, 0.0424, 0.0452), (0.0407, 0.0418, 0.0072), -0.0181, -0.0146
-    ),
+    PublishedRow(_QWEN, "memrl", "D+O", (0.0186, 0.0481, 0.0135), (0.0135, 0.0514, -0.0065), -0.0300, -0.0251),
+    PublishedRow(_QWEN, "reflexion", "D+C+O", (0.0283, 0.0424, 0.0452), (0.0407, 0.0418, 0.0072), -0.0181, -0.0146),
     PublishedRow(_QWEN, "expel", "C+R", (0.0262, 0.0604, 0.0441), (0.0360, 0.0607, 0.0044), -0.0132, -0.0108),
-    PublishedRow(
-        _QWEN, "reasoningbank", "C+R", (0.0101, 0.0465, 0.1033), (0.0074, 0.0322, 0.0716), -0.0034, -0.0075
-    ),
+    PublishedRow(_QWEN, "reasoningbank", "C+R", (0.0101, 0.0465, 0.1033), (0.0074, 0.0322, 0.0716), -0.0034, -0.0075),
 )
 
 

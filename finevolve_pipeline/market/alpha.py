@@ -93,9 +93,7 @@ def excess_returns(
     return _outcomes(spans, industry, benchmark)
 
 
-_NO_BARS = pd.DataFrame(
-    {"session": pd.Series([], dtype="str"), "code": pd.Series([], dtype="str"), "close": []}
-)
+_NO_BARS = pd.DataFrame({"session": pd.Series([], dtype="str"), "code": pd.Series([], dtype="str"), "close": []})
 
 
 def _closes(bars: pd.DataFrame, days: Sequence[str], codes: Sequence[str]) -> np.ndarray:

@@ -44,9 +44,7 @@ NUMBERS = (*PRICES, "volume", "amount")
 CHUNK_ROWS = 50_000
 _MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "nat", "-", "--"))
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
-_DATE = re.compile(
-    r"(\d{4})([-/.]?)(\d{1,2})\2(\d{1,2})(?:[T ]00:00(?::00(?:\.0+)?)?(?:[+-]\d{2}:?\d{2}|Z)?)?"
-)
+_DATE = re.compile(r"(\d{4})([-/.]?)(\d{1,2})\2(\d{1,2})(?:[T ]00:00(?::00(?:\.0+)?)?(?:[+-]\d{2}:?\d{2}|Z)?)?")
 _BENCHMARK = re.compile(r"(?:(?:sh|csi)?0{0,3}852(?:\.(?:sh|csi|xshg))?|中证1000|csi ?1000)", re.I)
 
 
@@ -137,9 +135,7 @@ class BarReader:
             self.beyond += 1
             return None
         prices = [_price(values, columns, name) for name in PRICES]
-        bar = Bar(
-            session, code, *prices, *(_quantity(values, columns, name) for name in ("volume", "amount"))
-        )
+        bar = Bar(session, code, *prices, *(_quantity(values, columns, name) for name in ("volume", "amount")))
         earlier = self._seen.setdefault((session, code), (number, bar.numbers))
         if earlier[0] == number:
             return bar

@@ -160,9 +160,7 @@ class NewsOptions:
         folded(self.columns, FIELDS, "--columns")
         for given in (*self.source_map.values(), *([] if self.source is None else [self.source])):
             if not re.fullmatch(SOURCE_ID, given):
-                raise InputError(
-                    f"source {given!r}: no source id (a letter or digit, then up to 63 of a-z 0-9 _ . -)"
-                )
+                raise InputError(f"source {given!r}: no source id (a letter or digit, then up to 63 of a-z 0-9 _ . -)")
 
 
 class NewsItem(NamedTuple):
@@ -231,9 +229,7 @@ class NewsReader:
             title,
             content,
             moment.microseconds,
-            None
-            if _missing(modified)
-            else read_moment(modified, self.options.zone, "modification time").microseconds,
+            None if _missing(modified) else read_moment(modified, self.options.zone, "modification time").microseconds,
             industries,
             _importance(cell("importance")),
         )
@@ -278,9 +274,7 @@ class NewsReader:
         found = self.options.source_map.get(text) or SOURCE_NAMES.get(text) or SOURCE_NAMES.get(text.lower())
         found = found or text.lower()
         if not re.fullmatch(SOURCE_ID, found):
-            raise RowError(
-                f"source {text[:40]!r}: no source id; give it one with --source-map {text[:40]}=ID"
-            )
+            raise RowError(f"source {text[:40]!r}: no source id; give it one with --source-map {text[:40]}=ID")
         return found
 
     def notes(self) -> list[str]:
@@ -441,18 +435,14 @@ def _require_columns(rows: RowFile, options: NewsOptions) -> None:
     found = find_columns(rows.columns, FIELDS, options.columns)
     if "published_at" not in found:
         raise InputError(
-            f"{rows.path}: no column for the publication time among {listed}; "
-            "name it with --columns published_at=NAME"
+            f"{rows.path}: no column for the publication time among {listed}; name it with --columns published_at=NAME"
         )
     if "title" not in found and "content" not in found:
         raise InputError(
-            f"{rows.path}: no column for the title or content among {listed}; "
-            "name it with --columns title=NAME"
+            f"{rows.path}: no column for the title or content among {listed}; name it with --columns title=NAME"
         )
     if "source" not in found and options.source is None:
-        raise InputError(
-            f"{rows.path}: no column for the source among {listed}; name the source with --source ID"
-        )
+        raise InputError(f"{rows.path}: no column for the source among {listed}; name the source with --source ID")
 
 
 def count_sources(frame: pd.DataFrame) -> Counter[str]:

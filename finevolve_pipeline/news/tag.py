@@ -93,9 +93,7 @@ async def tag_articles(articles: pd.DataFrame, backbone: Backbone) -> Tagging:
         asked.update(zip((request.article_id for request in chunk), answers, strict=True))
     identity = tagger_identity(backbone)
     tagged = [_tagged(row, asked.get(row.request.article_id), identity) for row in rows]
-    frame = articles[["article_id", "source", "url", "title", "content", "published_at"]].reset_index(
-        drop=True
-    )
+    frame = articles[["article_id", "source", "url", "title", "content", "published_at"]].reset_index(drop=True)
     for column, values in zip(_TAGS, zip(*tagged, strict=True), strict=True):
         frame[column] = pd.Series(list(values), dtype=_TAGS[column])
     return Tagging(
@@ -119,9 +117,7 @@ async def _ask(request: TagRequest, backbone: Backbone) -> _Asked:
     return _Asked(_UNREADABLE, 2, usage)
 
 
-def _tagged(
-    row: _Article, asked: _Asked | None, identity: str
-) -> tuple[list[str], str, int, str, list[str], str]:
+def _tagged(row: _Article, asked: _Asked | None, identity: str) -> tuple[list[str], str, int, str, list[str], str]:
     answer = asked.answer if asked else _ALL_GIVEN
     industries, scope = list(answer.industries), str(answer.scope)
     importance, reason = answer.importance, answer.importance_reason

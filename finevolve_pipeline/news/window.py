@@ -109,9 +109,7 @@ def items(window: pd.DataFrame) -> tuple[NewsItem, ...]:
     )
 
 
-def items_by_industry(
-    window: pd.DataFrame, codes: Sequence[str], market_wide: bool
-) -> dict[str, tuple[NewsItem, ...]]:
+def items_by_industry(window: pd.DataFrame, codes: Sequence[str], market_wide: bool) -> dict[str, tuple[NewsItem, ...]]:
     """The articles of each industry in `codes`, in window order.
 
     Market-wide articles (those without an industry) go to every industry if `market_wide`, else to none.
@@ -125,9 +123,7 @@ def items_by_industry(
     return {code: tuple(found) for code, found in of_industry.items()}
 
 
-def blocks(
-    window: pd.DataFrame, codes: Sequence[str], market_wide: bool, budget: int
-) -> dict[str, NewsBlock]:
+def blocks(window: pd.DataFrame, codes: Sequence[str], market_wide: bool, budget: int) -> dict[str, NewsBlock]:
     """The news block of each industry in `codes`, within `budget` tokens each."""
     found = items_by_industry(window, codes, market_wide)
     return {code: build_block(articles, budget) for code, articles in found.items()}

@@ -70,8 +70,7 @@ def _news_lines(news: pd.DataFrame) -> bytes:
         for name in _NEWS_FIELDS
     ]
     lines = [
-        json.dumps(dict(zip(_NEWS_FIELDS, row, strict=True)), ensure_ascii=False)
-        for row in zip(*columns, strict=True)
+        json.dumps(dict(zip(_NEWS_FIELDS, row, strict=True)), ensure_ascii=False) for row in zip(*columns, strict=True)
     ]
     return ("\n".join(lines) + "\n").encode()
 

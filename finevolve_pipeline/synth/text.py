@@ -288,9 +288,7 @@ def other_story(dice: Dice) -> Story:
     return Story("none", "", 0, title, body)
 
 
-def _told(
-    template: Template, details: tuple[str, ...], industry: Industry | None, dice: Dice
-) -> tuple[str, str]:
+def _told(template: Template, details: tuple[str, ...], industry: Industry | None, dice: Dice) -> tuple[str, str]:
     headline, opening = template
     detail = dice.pick(details) if details else ""
     words = {

@@ -181,8 +181,7 @@ def generate(settings: SynthSettings) -> SynthWorld:
         CalendarError: bars would be needed beyond the calendar table.
     """
     prices, tones, texts, gaps = (
-        np.random.Generator(np.random.PCG64(sequence))
-        for sequence in np.random.SeedSequence(settings.seed).spawn(4)
+        np.random.Generator(np.random.PCG64(sequence)) for sequence in np.random.SeedSequence(settings.seed).spawn(4)
     )
     tone = _drifting_tones(len(settings.news_days), tones)
     impact = _impact(settings, tone)
@@ -246,9 +245,7 @@ def _planted_excess(settings: SynthSettings, impact: pd.DataFrame) -> Floats:
     return moves
 
 
-def _bars(
-    settings: SynthSettings, planted: Floats, rng: np.random.Generator
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _bars(settings: SynthSettings, planted: Floats, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Random walks of industries (benchmark plus excess) and benchmark, in points; volumes in shares."""
     sessions = [session.isoformat() for session in settings.bar_sessions]
     count = len(sessions)
@@ -327,9 +324,7 @@ class _Desk:
         self._stories: list[tuple[str, str, str, str, int]] = []
         self._copies: list[tuple[str, str, str]] = []
 
-    def write_day(
-        self, day: dt.date, count: int, tone: Floats, midnight: bool, rng: np.random.Generator
-    ) -> None:
+    def write_day(self, day: dt.date, count: int, tone: Floats, midnight: bool, rng: np.random.Generator) -> None:
         """The day's articles. With `midnight` the last is published at 23:57 and copied after 24:00."""
         kinds = rng.random(count)
         industries = rng.integers(0, len(CODES), count)
@@ -362,9 +357,7 @@ class _Desk:
 
     def tables(self, last_day: dt.date) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         """News, stories and copies; what fell beyond the last day is left out."""
-        articles = pd.DataFrame(
-            self._articles, columns=["source", "source_id", "title", "content", "published_at"]
-        )
+        articles = pd.DataFrame(self._articles, columns=["source", "source_id", "title", "content", "published_at"])
         stories = pd.DataFrame(self._stories, columns=["source", "source_id", "scope", "code", "tone"])
         copies = pd.DataFrame(self._copies, columns=["source", "source_id", "original"])
         articles = articles.sort_values(["published_at", "source_id"], kind="stable")

@@ -105,7 +105,7 @@ QUICK = (
     "the report built, not in place",
     "the report in place, not noted",
 )
-"""Points at which one home dies, one after the other; each of all points is tried alone among the slow tests."""
+"""Points at which one home dies, one after the other; each of the others is tried alone among the slow tests."""
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def test_a_run_that_died_is_unfinished_until_the_next_command_calls_it_failed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", POINTS)
+@pytest.mark.parametrize("name", [name for name in POINTS if name not in QUICK])
 def test_a_single_death_leaves_no_trace(
     finevolve: Finevolve,
     config: Path,
@@ -297,6 +297,7 @@ def wait_for(what: Callable[[], bool], running: Running) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_a_run_at_once_and_the_same_command_goes_on(
     finevolve: Finevolve, config: Path, imported: Path, expected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,7 +177,7 @@ def uninterrupted(inputs: Home, tmp_path_factory: pytest.TempPathFactory) -> Hom
     return home
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def packaged(inputs: Home, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Ui]]:
     """A home with a running UI, under the packaged instance settings."""
     folder = tmp_path_factory.mktemp("packaged")
@@ -218,35 +218,54 @@ def test_the_window_has_299_sessions_and_three_experiments(inputs: Home) -> None
     assert sorted(experiment.key for experiment in inputs.settings.all_experiments) == list(EXPERIMENTS)
 
 
-def test_a_backfill_is_one_run_for_each_experiment_and_all_days_turn_green(
-    packaged: tuple[Home, Ui], uninterrupted: Home
-) -> None:
-    home, ui = packaged
-    before = ui.partitions("replay")
-    assert before.due == sorted(before.every) == ALL
-    backfill = ui.backfill("replay", before.due)
-    assert ui.finished(backfill, 600) == "COMPLETED_SUCCESS"
-    assert ranges(ui, backfill) == [over(experiment, DAYS[0], "SUCCESS") for experiment in EXPERIMENTS]
-    after = ui.partitions("replay")
-    assert after.materialized == after.every
-    assert not after.failed
-    assert not after.materializing
-
-    events = home.materializations()
-    assert sorted(str(event.partition) for event in events) == ALL
-    digests = {
-        f"{session}|{experiment}": home.replays.manifest(experiment, session).digest
-        for experiment in EXPERIMENTS
-        for session in home.replays.sessions(experiment)
-    }
-    assert {str(event.partition): (event.tags or {})["dagster/data_version"] for event in events} == digests
-    for experiment in EXPERIMENTS:
-        assert home.contents(experiment) == uninterrupted.contents(experiment)
-
-
 def worker_of(home: Home, experiment: str) -> psutil.Process:
     """The process that replays an experiment: it has written its id into the lock."""
     return psutil.Process(int((home.replays.folder(experiment) / LOCK).read_text()))
+
+
+class TestUnderThePackagedInstanceSettings:
+    """One `dagster dev` serves both tests, in this order."""
+
+    def test_a_backfill_is_one_run_for_each_experiment_and_all_days_turn_green(
+        self, packaged: tuple[Home, Ui], uninterrupted: Home
+    ) -> None:
+        home, ui = packaged
+        before = ui.partitions("replay")
+        assert before.due == sorted(before.every) == ALL
+        backfill = ui.backfill("replay", before.due)
+        assert ui.finished(backfill, 600) == "COMPLETED_SUCCESS"
+        assert ranges(ui, backfill) == [over(experiment, DAYS[0], "SUCCESS") for experiment in EXPERIMENTS]
+        after = ui.partitions("replay")
+        assert after.materialized == after.every
+        assert not after.failed
+        assert not after.materializing
+
+        events = home.materializations()
+        assert sorted(str(event.partition) for event in events) == ALL
+        digests = {
+            f"{session}|{experiment}": home.replays.manifest(experiment, session).digest
+            for experiment in EXPERIMENTS
+            for session in home.replays.sessions(experiment)
+        }
+        assert {str(event.partition): (event.tags or {})["dagster/data_version"] for event in events} == digests
+        for experiment in EXPERIMENTS:
+            assert home.contents(experiment) == uninterrupted.contents(experiment)
+
+    def test_a_killed_worker_is_replaced_and_nobody_has_to_act(
+        self, packaged: tuple[Home, Ui], uninterrupted: Home
+    ) -> None:
+        home, ui = packaged
+        home.replays.reset("memrl-rules", date.fromisoformat(DAYS[40]))
+        kept = home.days("memrl-rules")
+        backfill = ui.backfill("replay", keys_of("memrl-rules"))
+        ui.wait("more days of memrl-rules", 300, lambda: len(home.days("memrl-rules")) >= len(kept) + 30)
+        worker_of(home, "memrl-rules").send_signal(signal.SIGKILL)
+        assert ui.finished(backfill, 600) == "COMPLETED_SUCCESS"
+        assert sorted(ranges(ui, backfill)) == [over("memrl-rules", DAYS[0], end) for end in ("FAILURE", "SUCCESS")]
+        assert set(keys_of("memrl-rules")) <= ui.partitions("replay").materialized
+        written = home.days("memrl-rules")
+        assert {day: written[day] for day in kept} == kept
+        assert home.contents("memrl-rules") == uninterrupted.contents("memrl-rules")
 
 
 def stop_between_days(home: Home, ui: Ui, experiment: str, at_least: int) -> psutil.Process:
@@ -299,20 +318,3 @@ def test_after_deaths_exactly_the_finished_days_are_green_and_the_rest_resumes(
         written = home.days(experiment)
         assert {day: written[day] for day in finished[experiment]} == finished[experiment]
         assert home.contents(experiment) == uninterrupted.contents(experiment)
-
-
-def test_under_the_packaged_settings_a_killed_worker_is_replaced_and_nobody_has_to_act(
-    packaged: tuple[Home, Ui], uninterrupted: Home
-) -> None:
-    home, ui = packaged
-    home.replays.reset("memrl-rules", date.fromisoformat(DAYS[40]))
-    kept = home.days("memrl-rules")
-    backfill = ui.backfill("replay", keys_of("memrl-rules"))
-    ui.wait("more days of memrl-rules", 300, lambda: len(home.days("memrl-rules")) >= len(kept) + 30)
-    worker_of(home, "memrl-rules").send_signal(signal.SIGKILL)
-    assert ui.finished(backfill, 600) == "COMPLETED_SUCCESS"
-    assert sorted(ranges(ui, backfill)) == [over("memrl-rules", DAYS[0], end) for end in ("FAILURE", "SUCCESS")]
-    assert set(keys_of("memrl-rules")) <= ui.partitions("replay").materialized
-    written = home.days("memrl-rules")
-    assert {day: written[day] for day in kept} == kept
-    assert home.contents("memrl-rules") == uninterrupted.contents("memrl-rules")

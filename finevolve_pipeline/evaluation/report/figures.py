@@ -140,9 +140,7 @@ def _draw_marks(axes: Axes, sessions: Sequence[str], marks: Marks, label: bool) 
                 )
         start = position
     if marks.exploitation in sessions:
-        axes.axvline(
-            sessions.index(marks.exploitation) - 0.5, color=_MUTED, linewidth=0.9, linestyle=(0, (1, 2))
-        )
+        axes.axvline(sessions.index(marks.exploitation) - 0.5, color=_MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
 
 
 def coefficient_bars(name: str, description: str, values: pd.DataFrame) -> str:
@@ -216,9 +214,7 @@ def session_lines(
         return _svg(figure, name, description)
 
 
-def daily_areas(
-    name: str, description: str, days: Sequence[str], layers: Mapping[str, Sequence[float]]
-) -> str:
+def daily_areas(name: str, description: str, days: Sequence[str], layers: Mapping[str, Sequence[float]]) -> str:
     """Counts per day as overlaid areas, the largest first.
 
     Args:
@@ -239,9 +235,7 @@ def daily_areas(
         return _svg(figure, name, description)
 
 
-def histogram(
-    name: str, description: str, places: Sequence[int], layers: Mapping[str, Sequence[float]]
-) -> str:
+def histogram(name: str, description: str, places: Sequence[int], layers: Mapping[str, Sequence[float]]) -> str:
     """Counts per whole number as overlaid bars, the largest first (arguments as in `daily_areas`)."""
     with _drawing(9, 2.4) as figure:
         axes = figure.subplots()

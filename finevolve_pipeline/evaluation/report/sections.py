@@ -138,9 +138,7 @@ class Evaluation:
         return self._of_each(lambda panel: ic.industry_ic(panel, self.settings, self.method))
 
     def _of_each(self, compute: Callable[[ic.Panel], pd.DataFrame]) -> pd.DataFrame:
-        parts = [
-            compute(panel).assign(experiment=experiment.key) for experiment, panel in self.panels.items()
-        ]
+        parts = [compute(panel).assign(experiment=experiment.key) for experiment, panel in self.panels.items()]
         if not parts:
             return pd.DataFrame(columns=["experiment", "horizon", "ic", "pairs"])
         frame = pd.concat(parts, ignore_index=True)
@@ -167,20 +165,16 @@ def summary(evaluation: Evaluation) -> tuple[str, ...]:
         pipe = next((row for row in rows if row.is_pipe), None)
         others = [row for row in rows if not row.is_pipe]
         if pipe is None:
-            sentences.append(
-                f"Backbone {backbone}: there is no Pipe run, so nothing can be compared with it."
-            )
+            sentences.append(f"Backbone {backbone}: there is no Pipe run, so nothing can be compared with it.")
         elif not others:
             sentences.append(f"Backbone {backbone}: only Pipe has been run.")
         else:
             parts = [
-                f"{mechanism_label(row.mechanism)} lies {_above(row.gain_ts)} in tsIC "
-                f"and {_above(row.gain_cs)} in csIC"
+                f"{mechanism_label(row.mechanism)} lies {_above(row.gain_ts)} in tsIC and {_above(row.gain_cs)} in csIC"
                 for row in others
             ]
             sentences.append(
-                f"Backbone {backbone}, against Pipe without experience, mean over the horizons: "
-                f"{'; '.join(parts)}."
+                f"Backbone {backbone}, against Pipe without experience, mean over the horizons: {'; '.join(parts)}."
             )
     sentences.append(
         "These are point estimates. Returns over many sessions overlap, so neighbouring days repeat each "
@@ -199,9 +193,7 @@ def facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
     """The run in a few numbers: what, value."""
     inputs = evaluation.inputs
     sessions, horizons = inputs.sessions, inputs.settings.benchmark.horizons
-    common = inputs.ic_matrix[
-        (inputs.ic_matrix["cells"] == ic.COMMON) & (inputs.ic_matrix["stage"] == OVERALL)
-    ]
+    common = inputs.ic_matrix[(inputs.ic_matrix["cells"] == ic.COMMON) & (inputs.ic_matrix["stage"] == OVERALL)]
     coverage = common["coverage"].dropna()
     covered = f"{coverage.min():.1%} – {coverage.max():.1%}" if len(coverage) else "–"
     return (
@@ -307,9 +299,7 @@ def heat_map(evaluation: Evaluation, backbone: str) -> TableView:
     frame = frame[frame["experiment"].isin([e.key for e in experiments])]
     values = {
         (str(experiment), str(code), int(horizon)): float(value)
-        for experiment, code, horizon, value in frame[["experiment", "code", "horizon", "ic"]].itertuples(
-            index=False
-        )
+        for experiment, code, horizon, value in frame[["experiment", "code", "horizon", "ic"]].itertuples(index=False)
     }
     largest = max((abs(value) for value in values.values() if not math.isnan(value)), default=0.0) or 1.0
     rows = tuple(
@@ -337,8 +327,7 @@ def published_tables() -> tuple[TableView, ...]:
     """The paper's Table 2, backbone by backbone."""
     rows = table2_rows(published_comparison(), method=PUBLISHED_METHOD)
     return tuple(
-        coefficient_table(f"As published for {backbone}", panel)
-        for backbone, panel in by_backbone(rows).items()
+        coefficient_table(f"As published for {backbone}", panel) for backbone, panel in by_backbone(rows).items()
     )
 
 
@@ -504,9 +493,7 @@ def _retrieval_figure(
         list(labels.values()),
         evaluation.marks,
     )
-    reading = (
-        "Means over industries. A young memory that shares today's news is yesterday rather than experience."
-    )
+    reading = "Means over industries. A young memory that shares today's news is yesterday rather than experience."
     return FigureView(title, reading, drawing)
 
 
@@ -619,9 +606,7 @@ def truth_table(evaluation: Evaluation) -> TableView | None:
         for experiment in evaluation.runs
     ]
     columns = [f"Regime {regime} {horizon}d" for regime in names for horizon in horizons]
-    caption = (
-        f"Mean csIC by planted regime of the prediction day, {_METHOD_NAMES[evaluation.method]}, common cells"
-    )
+    caption = f"Mean csIC by planted regime of the prediction day, {_METHOD_NAMES[evaluation.method]}, common cells"
     return text_table(caption, ["Run", *columns], rows)
 
 
@@ -636,11 +621,7 @@ def manifest(inputs: ReportInputs) -> tuple[ManifestView, ...]:
 
 
 def _plain(value: object) -> str:
-    return (
-        value
-        if isinstance(value, str)
-        else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    )
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
 def effective_settings(inputs: ReportInputs) -> str:
