@@ -101,9 +101,7 @@ def one_run(name: str, data: Path, home: Path) -> None:
 
 def main() -> None:
     """Parse arguments and run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with news/ and market/")
     parser.add_argument("--run", action="append", choices=sorted(RUNS), help="default: both")
     parser.add_argument("--keep", type=Path, help="keep the homes below this folder")

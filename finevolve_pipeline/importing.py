@@ -153,6 +153,8 @@ class RowFile:
             raise InputError(f"{self.path}: is UTF-16; convert it first (iconv -f UTF-16 -t UTF-8)")
         if isinstance(first, bytes):
             head[0] = (1, first.removeprefix(b"\xef\xbb\xbf"))
+        if self._kind == "csv" and _shown(head[0][1]).lstrip()[:1] in ("{", "["):
+            raise InputError(f"{self.path}: looks like JSON, not CSV; name it .jsonl (one object a line)")
         self._lines = _after(head, self._lines)
         wide = [(number, line) for number, line in head if isinstance(line, bytes) and not line.isascii()]
         broken = [number for number, line in wide if not _decodes(line, self._encoding)]
@@ -455,6 +457,20 @@ def find_columns(
                 found[field] = lowered[name]
                 break
     return found
+
+
+def require_commas(rows: RowFile, found: Mapping[str, str]) -> None:
+    """Raises `InputError` if no column of a file is known since its cells are not separated by commas.
+
+    Args:
+        rows: the file.
+        found: which column holds each field, as `find_columns` found them.
+    """
+    if found:
+        return
+    for separator, shown in ((";", "';'"), ("\t", "a tab")):
+        if any(separator in name for name in rows.columns):
+            raise InputError(f"{rows.path}: the separator looks like {shown}; use commas")
 
 
 class Rejects:

@@ -27,6 +27,7 @@ from finevolve_pipeline.importing import (
     RowFile,
     find_columns,
     reject_row,
+    require_commas,
     without_half_pairs,
 )
 from finevolve_pipeline.market import importing as market
@@ -93,6 +94,7 @@ def read_official(
     match = _NAME.fullmatch(rows.name)
     day = calendar.parse_day(match[1] if match else rows.name, f"{rows.path}: file name")
     columns = find_columns(rows.columns, FIELDS, {})
+    require_commas(rows, columns)
     for name, usual in (("code", "sector"), ("news", "newsList")):
         if name not in columns:
             raise InputError(f"{rows.path}: no column {usual!r} among {', '.join(rows.columns[:20])}")
@@ -105,7 +107,7 @@ def read_official(
         day_file.read(row)
         if day_file.articles.full:
             yield OfficialChunk(day_file.articles.take(), None)
-    frame = market.to_frame(day_file.found, bars.options, rows.name) if day_file.found else None
+    frame = bars.frame(day_file.found, rows.name) if day_file.found else None
     yield OfficialChunk(day_file.articles.take(), frame)
 
 
@@ -133,7 +135,7 @@ class _DayFile:
             return
         for position, article in enumerate(articles, 1):
             try:
-                self.articles.add(self._item(article, code))
+                self.articles.add(self._item(article, code), row.number)
             except RowError as broken:
                 self.reject(Reject(row.number, f"newsList item {position}: {broken}", str(article)))
         try:

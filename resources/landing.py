@@ -2,9 +2,9 @@
 
 Under its root lie `news/<source>/<day>.parquet` (`RawNews`, day in Asia/Shanghai),
 `industry_bars/<session>.parquet` and `benchmark_bars/<session>.parquet` (`Bars`). Merging is idempotent:
-the same rows again change no byte, and for news their order does not matter either. Each file is replaced
-as a whole, and an item is written in its new place before it leaves the old one, so a process may die
-anywhere and the same command completes its work.
+the same rows again change no byte, and for news that does not contradict itself the order does not matter
+either. Each file is replaced as a whole, and an item is written in its new place before it leaves the old
+one, so a process may die anywhere and the same command completes its work.
 """
 
 from __future__ import annotations
@@ -66,6 +66,21 @@ class LandingLockedError(FinEvolveError):
     exit_code = 3
 
 
+class Contradiction(NamedTuple):
+    """A row that tells another text or link for an item than the copy that was kept.
+
+    Attributes:
+        source, source_id: the item.
+        row: the row's label in the merged table's index.
+        in_file: the kept copy comes from the same import, so the file itself has two texts for one id.
+    """
+
+    source: str
+    source_id: str
+    row: int
+    in_file: bool
+
+
 @dataclass(frozen=True)
 class NewsCounts:
     """What a merge of news did, in rows of the merged table: `added + updated + known` is all of them.
@@ -73,15 +88,22 @@ class NewsCounts:
     Attributes:
         added: items that were not there.
         updated: items that were there and changed, e.g. because an earlier publication became known.
-        known: rows that told nothing new, repeated ids within the table included.
+        known: rows from which nothing was taken, repeated ids within the table included.
+        contradictions: rows with another text than the one kept; most are among the known.
     """
 
     added: int = 0
     updated: int = 0
     known: int = 0
+    contradictions: tuple[Contradiction, ...] = ()
 
     def __add__(self, other: NewsCounts) -> NewsCounts:
-        return NewsCounts(self.added + other.added, self.updated + other.updated, self.known + other.known)
+        return NewsCounts(
+            self.added + other.added,
+            self.updated + other.updated,
+            self.known + other.known,
+            self.contradictions + other.contradictions,
+        )
 
 
 class Revision(NamedTuple):
@@ -122,11 +144,13 @@ class BarCounts:
 
 @dataclass(frozen=True)
 class _Settled:
-    """Items with several copies, decided: what to write, where copies lie, which were in the store."""
+    """Items with several copies, decided: what to write, where copies lie, which were in the store, which
+    rows contradict."""
 
     items: list[_Item]
     left: dict[_Key, tuple[str, ...]]
     changed: set[_Key]
+    contradictions: list[Contradiction]
 
 
 class Landing:
@@ -191,14 +215,24 @@ class Landing:
         frame: pd.DataFrame = table.to_pandas()
         return frame
 
-    def merge_news(self, frame: pd.DataFrame) -> NewsCounts:
+    def merge_news(self, frame: pd.DataFrame, *, replace: bool = False, own: set[_Key] | None = None) -> NewsCounts:
         """Merge `RawNews` rows of any sources and days.
 
         Of the copies of one (source, source_id) the one published first stays, among equals the one
-        modified first, then by content; it takes over all industries, and the highest importance, of the
-        copies of that very version, and nothing of later ones.
+        modified first, then the one that landed first (in the table: the first row). It takes over all
+        industries, and the highest importance, of the copies of that very version and text, and nothing
+        of others.
+
+        Args:
+            frame: the rows; its index labels them in what is returned.
+            replace: an incoming copy beats the stored one of equal publication time.
+            own: items whose kept copy comes from this import. Pass one set with all tables of an import:
+                it is filled here, so that two texts for one id are noticed, and the first stays, however
+                the import is cut into tables.
         """
+        own = set() if own is None else own
         with self.importing():
+            labels = frame.index.tolist()
             given = frame["industries_given"].map(lambda codes: [] if codes is None else sorted(set(codes)))
             frame = frame.assign(industries_given=given)
             table = pa.Table.from_pandas(frame, schema=_NEWS_SCHEMA, preserve_index=False)
@@ -210,26 +244,44 @@ class Landing:
             stored = {key: days for key in places if (days := self._days_of(key[0]).get(key[1]))}
             alone = [rows[0] for key, rows in places.items() if len(rows) == 1 and key not in stored]
             again = [row for key, rows in places.items() if len(rows) > 1 or key in stored for row in rows]
-            settled = self._settled(_take(table, again), stored)
+            incoming = zip((labels[row] for row in again), _take(table, again).to_pylist(), strict=True)
+            settled = self._settled(incoming, stored, replace, own)
             self._write_news(_take(table, alone), settled)
+            own.update(keys[row] for row in alone)
             added, updated = len(places) - len(stored), len(settled.changed)
-            return NewsCounts(added, updated, len(keys) - added - updated)
+            return NewsCounts(added, updated, len(keys) - added - updated, tuple(settled.contradictions))
 
-    def _settled(self, incoming: pa.Table, stored: Mapping[_Key, tuple[str, ...]]) -> _Settled:
+    def _settled(
+        self,
+        incoming: Iterable[tuple[int, _Item]],
+        stored: Mapping[_Key, tuple[str, ...]],
+        replace: bool,
+        own: set[_Key],
+    ) -> _Settled:
         """Decide between several copies of an item, those in the store included."""
-        copies: dict[_Key, list[_Item]] = defaultdict(list)
-        for item in incoming.to_pylist():
-            copies[item["source"], item["source_id"]].append(item)
+        copies: dict[_Key, list[tuple[int, _Item]]] = defaultdict(list)
+        for label, item in incoming:
+            copies[item["source"], item["source_id"]].append((label, item))
         before: dict[_Key, list[_Item]] = defaultdict(list)
         for (source, day), ids in _by_partition(stored).items():
             table = self._read_plain(source, day)
             for item in table.filter(pc.is_in(table["source_id"], value_set=pa.array(ids, pa.string()))).to_pylist():
                 before[source, item["source_id"]].append(item)
-        settled = _Settled([], {}, set())
-        for key, found in copies.items():
+        settled = _Settled([], {}, set(), [])
+        for key, labelled in copies.items():
+            found, was_own = [item for _, item in labelled], key in own
             if found == before[key]:
+                own.add(key)
                 continue
-            winner = _first_published(found + before[key])
+            winner = _kept(found, before[key], replace and not was_own)
+            told = any(_same_copy(item, winner) for item in found)
+            if told:
+                own.add(key)
+            settled.contradictions.extend(_contradictions(key, labelled, winner, key in own))
+            if was_own and told and not any(_text(item) == _text(winner) for item in before[key]):
+                # An earlier table of this import told another text, which had its row counted as added.
+                overtaking = next(label for label, item in labelled if _same_copy(item, winner))
+                settled.contradictions.append(Contradiction(*key, overtaking, True))
             if before[key] == [winner]:
                 continue
             settled.items.append(winner)
@@ -359,13 +411,28 @@ class Landing:
 # Rules of the merge
 
 
-def _first_published(copies: Sequence[_Item]) -> _Item:
-    first = min(copies, key=_precedence)
-    # What came with a later publication or edit was not known at the first one.
-    same = [item for item in copies if _moments(item) == _moments(first)]
+def _kept(found: Sequence[_Item], before: Sequence[_Item], replace: bool) -> _Item:
+    """The copy of an item that stays, of those in the store and those that come in, each in their order."""
+    first = min((*before, *found), key=_moments)  # of equals the one that landed first
+    if replace:
+        new = min(found, key=_moments)
+        if new["published_at"] <= first["published_at"]:
+            first = new
+    # What came with a later publication or edit, or another text, was not known of this one.
+    same = [item for item in (*before, *found) if _same_copy(item, first) and _moments(item) == _moments(first)]
     industries = sorted({code for item in same for code in item["industries_given"] or ()})
     importances = [item["importance_given"] for item in same if item["importance_given"] is not None]
-    return {**first, "industries_given": industries, "importance_given": max(importances, default=None)}
+    kept = min(same, key=_origin)
+    return {**kept, "industries_given": industries, "importance_given": max(importances, default=None)}
+
+
+def _contradictions(key: _Key, labelled: Sequence[tuple[int, _Item]], winner: _Item, own: bool) -> list[Contradiction]:
+    """Incoming rows with another text than the copy kept: at the same time, or at any in the same file."""
+    return [
+        Contradiction(*key, label, own)
+        for label, item in labelled
+        if _text(item) != _text(winner) and (own or item["published_at"] == winner["published_at"])
+    ]
 
 
 def _moments(item: _Item) -> tuple[int, int]:
@@ -374,14 +441,17 @@ def _moments(item: _Item) -> tuple[int, int]:
     return published, published if modified is None else modified
 
 
-def _precedence(item: _Item) -> tuple[int, int, str, float, str]:
+def _text(item: _Item) -> tuple[str, str, str]:
+    return item["url"], item["title"], item["content"]
+
+
+def _same_copy(item: _Item, other: _Item) -> bool:
+    return bool(item["published_at"] == other["published_at"] and _text(item) == _text(other))
+
+
+def _origin(item: _Item) -> tuple[float, str]:
     crawled = item["crawled_at"]
-    return (
-        *_moments(item),
-        digest_json([item["url"], item["title"], item["content"]]),
-        math.inf if crawled is None else crawled,
-        item["origin"],
-    )
+    return math.inf if crawled is None else crawled, item["origin"]
 
 
 def _by_partition(days: Mapping[_Key, Iterable[str]]) -> dict[_Partition, list[str]]:

@@ -87,9 +87,7 @@ def test_closed_weekdays_are_the_holidays() -> None:
 
 
 def test_longest_closure_is_measured_in_calendar_days() -> None:
-    assert (
-        calendar.longest_closure(calendar.sessions_between(dt.date(2025, 9, 29), dt.date(2025, 10, 10))) == 9
-    )
+    assert calendar.longest_closure(calendar.sessions_between(dt.date(2025, 9, 29), dt.date(2025, 10, 10))) == 9
 
 
 def test_ends_of_the_table_have_no_neighbour() -> None:

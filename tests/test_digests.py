@@ -60,9 +60,7 @@ REWORDED = "# why\ndef f(x):\n    'what'\n    return (x + 1)  # one\n"
 CHANGED = "def f(x):\n    return x + 2\n"
 
 
-def test_source_digest_sees_code_and_data_but_no_comment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_digest_sees_code_and_data_but_no_comment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def digest_of(version: str, code: str, data: str) -> str:
         package = tmp_path / version / "digested_package"
         package.mkdir(parents=True)
@@ -96,6 +94,4 @@ def test_missing_times_and_texts_can_be_digested() -> None:
     times = pa.array([None, 1], pa.timestamp("us", tz="Asia/Shanghai"))
     texts = pa.array([None, "a"], pa.string())
     empty = pa.array(["", "a"], pa.string())
-    assert digest_table(pa.table({"t": times, "x": texts})) != digest_table(
-        pa.table({"t": times, "x": empty})
-    )
+    assert digest_table(pa.table({"t": times, "x": texts})) != digest_table(pa.table({"t": times, "x": empty}))

@@ -21,9 +21,7 @@ def test_codes_ascend_and_leave_out_the_benchmark() -> None:
     assert BENCHMARK not in CODES
 
 
-@pytest.mark.parametrize(
-    "text", ["801170", "801170.SI", "801170.si", " 801170 ", "交通运输", "Transportation"]
-)
+@pytest.mark.parametrize("text", ["801170", "801170.SI", "801170.si", " 801170 ", "交通运输", "Transportation"])
 def test_every_way_to_name_an_industry(text: str) -> None:
     assert industry(text).code == "801170"
 

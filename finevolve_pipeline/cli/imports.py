@@ -19,7 +19,7 @@ import click
 import pandas as pd
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from finevolve_pipeline.calendar import SHANGHAI
+from finevolve_pipeline.calendar import SHANGHAI, all_sessions
 from finevolve_pipeline.cli.output import emit_json, json_option, messages
 from finevolve_pipeline.errors import CalendarError, FinEvolveError, InputError
 from finevolve_pipeline.files import PARTIAL
@@ -52,7 +52,7 @@ class FileReport:
     Attributes:
         news, bars: what landed of each; None if the file holds none of it.
         rejected: rows (in the official layout also single articles) that were set aside.
-        beyond_calendar: bars before or after the exchange calendar, skipped.
+        beyond_calendar: bars before or after the exchange calendar's years, skipped.
         outside_span: items that landed but lie outside the span of the settings' news.
         truncated: the file broke off.
     """
@@ -84,7 +84,13 @@ class FileReport:
             "file": self.file,
             "news": None
             if self.news is None
-            else {"added": news.added, "updated": news.updated, "known": news.known, "sources": self.sources},
+            else {
+                "added": news.added,
+                "updated": news.updated,
+                "known": news.known,
+                "contradicted": len(news.contradictions),
+                "sources": self.sources,
+            },
             "bars": None
             if self.bars is None
             else {
@@ -161,6 +167,9 @@ _NEWS_OPTIONS = (
         help="Time zone of times without offset.",
     ),
 )  # fmt: skip
+_REPLACE = click.option(
+    "--replace", is_flag=True, help="Where an id is known with another text of the same time, take this one."
+)
 _ENCODING = click.option("--encoding", type=click.Choice(ENCODINGS), default="utf-8", show_default=True)
 
 
@@ -185,6 +194,7 @@ def _unit_options(*prefixes: str) -> Callable[[_Command], _Command]:
 @import_group.command("news")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_news_options
+@_REPLACE
 @_ENCODING
 @json_option
 def news_command(
@@ -193,6 +203,7 @@ def news_command(
     source_map: dict[str, str],
     columns: dict[str, str],
     zone: ZoneInfo,
+    replace: bool,
     encoding: str,
     as_json: bool,
 ) -> None:
@@ -201,7 +212,7 @@ def news_command(
     Usual column names and the Chinese names of the nine sources are known. Fields for --columns:
     published_at, modified_at, source, source_id, url, title, content, importance.
     """
-    task = _Import.in_force(encoding)
+    task = _Import.in_force(encoding, replace)
     options = NewsOptions(task.now, source, source_map, columns, zone)
     task.run([(file, "news", lambda path: _import_news(task, path, options)) for file in files], as_json)
 
@@ -243,6 +254,7 @@ def market_command(
 @import_group.command("official")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_news_options
+@_REPLACE
 @_unit_options("")
 @_ENCODING
 @json_option
@@ -252,6 +264,7 @@ def official_command(
     source_map: dict[str, str],
     columns: dict[str, str],
     zone: ZoneInfo,
+    replace: bool,
     volume_unit: str | None,
     amount_unit: str | None,
     encoding: str,
@@ -261,7 +274,7 @@ def official_command(
 
     PATHS are such files, or folders of them. Articles without a source become source "official".
     """
-    task = _Import.in_force(encoding)
+    task = _Import.in_force(encoding, replace)
     options = NewsOptions(task.now, source, source_map, columns, zone)
     units = BarOptions(False, task.now.date(), volume_unit, amount_unit, ("--volume-unit", "--amount-unit"))
     files = [file for path in paths for file in official_files(path)]
@@ -281,23 +294,28 @@ class _OpenFile:
     rows: RowFile
     rejects: Rejects
     report: FileReport
+    own: set[tuple[str, str]] = field(default_factory=set)
+    """News of which this file's copy was kept: (source, source_id)."""
 
 
 @dataclass(frozen=True)
 class _Import:
-    """Where an import writes, and when it is made (for the check of future dates only)."""
+    """Where an import writes, when it is made (for the check of future dates only), and whether its texts
+    replace known ones of the same time."""
 
     settings: Settings
     home: Path
     landing: Landing
     now: dt.datetime
     encoding: str
+    replace: bool
 
     @staticmethod
-    def in_force(encoding: str) -> _Import:
+    def in_force(encoding: str, replace: bool = False) -> _Import:
         """By FINEVOLVE_HOME and FINEVOLVE_CONFIG."""
         home = finevolve_home()
-        return _Import(load_settings(), home, Landing(home / "landing"), dt.datetime.now(SHANGHAI), encoding)
+        now = dt.datetime.now(SHANGHAI)
+        return _Import(load_settings(), home, Landing(home / "landing"), now, encoding, replace)
 
     def run(self, jobs: Sequence[_Job], as_json: bool) -> None:
         """Import file by file; a file that cannot be used does not stop the others."""
@@ -366,14 +384,39 @@ class _Import:
                 f"{report.outside_span:,} items lie outside the news span "
                 f"{span.first_day} to {span.last_day}: kept, not used"
             )
+        if report.news is not None:
+            report.warnings += _contradicted(report.news)
         if report.beyond_calendar:
-            report.warnings.append(f"{report.beyond_calendar:,} bars lie beyond the exchange calendar: skipped")
+            first, last = all_sessions()[0].year, all_sessions()[-1].year
+            report.warnings.append(
+                f"{report.beyond_calendar:,} bars lie outside the calendar table {first}–{last} "
+                "(before or after): skipped"
+            )
         if report.bars is not None and report.bars.revisions:
             closes = report.bars.revised_closes
             what = f"{len(closes):,} closes" if closes else f"{len(report.bars.revisions):,} numbers"
             report.warnings.append(f"revised {what}, first {(closes or report.bars.revisions)[0]}")
         for warning in report.warnings:
             click.echo(f"warning: {rows.name}: {warning}", err=True)
+
+
+def _contradicted(news: NewsCounts) -> list[str]:
+    """What to say of items that come with another text than the one kept."""
+    said = []
+    for in_file, what, stays in (
+        (False, "are known under the same id with another text or link", "the known text stays"),
+        (
+            True,
+            "repeat an id of this file with another text or link",
+            "the earliest stays, at equal times the first row",
+        ),
+    ):
+        found = [contradiction for contradiction in news.contradictions if contradiction.in_file == in_file]
+        if found:
+            first = f"first {found[0].source} {found[0].source_id} (row {found[0].row})"
+            advice = "" if in_file else "; --replace takes the new one"
+            said.append(f"{len(found):,} items {what}: {stays}, {first}{advice}")
+    return said
 
 
 def _nothing(rows: RowFile, rejects: Rejects, aside: Path | None) -> str:
@@ -398,13 +441,15 @@ def _progress(path: Path) -> Iterator[Callable[[int], None]]:
         yield lambda done: progress.update(task, completed=done)
 
 
-def _land_news(task: _Import, report: FileReport, frame: pd.DataFrame) -> None:
+def _land_news(task: _Import, file: _OpenFile, frame: pd.DataFrame) -> None:
     """Merge a chunk of news and count what it was."""
+    report = file.report
     sources = count_sources(frame)
     new = [source for source in sources if source not in task.settings.news.sources]
     if new:
         register_sources(task.home, new)
-    report.news = (report.news or NewsCounts()) + task.landing.merge_news(frame)
+    counts = task.landing.merge_news(frame, replace=task.replace, own=file.own)
+    report.news = (report.news or NewsCounts()) + counts
     days = frame["published_at"].dt.strftime("%Y-%m-%d")
     report.saw_days(days)
     span = task.settings.news
@@ -422,7 +467,7 @@ def _land_bars(task: _Import, report: FileReport, table: str, frame: pd.DataFram
 def _import_news(task: _Import, file: _OpenFile, options: NewsOptions) -> None:
     reader = NewsReader(options)
     for frame in read_news(file.rows, reader, file.rejects.add):
-        _land_news(task, file.report, frame)
+        _land_news(task, file, frame)
     file.report.warnings += reader.notes()
 
 
@@ -437,6 +482,7 @@ def _market_job(task: _Import, table: str, options: BarOptions) -> Callable[[_Op
         for frame in read_bars(file.rows, reader, file.rejects.add):
             _land_bars(task, file.report, table, frame)
         file.report.beyond_calendar, file.report.repeated = reader.beyond, reader.repeated
+        file.report.warnings += reader.notes()
 
     return job
 
@@ -445,8 +491,8 @@ def _import_official(task: _Import, file: _OpenFile, options: NewsOptions, units
     items, bars = NewsReader(options), BarReader(units)
     for chunk in read_official(file.rows, items, bars, file.rejects.add):
         if chunk.news is not None:
-            _land_news(task, file.report, chunk.news)
+            _land_news(task, file, chunk.news)
         if chunk.bars is not None:
             _land_bars(task, file.report, INDUSTRY_BARS, chunk.bars)
     file.report.beyond_calendar, file.report.repeated = bars.beyond, bars.repeated
-    file.report.warnings += items.notes()
+    file.report.warnings += [*items.notes(), *bars.notes()]

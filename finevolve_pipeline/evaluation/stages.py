@@ -9,7 +9,6 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.settings import EvaluationSettings
 
 COLD_START = "cold_start"
@@ -41,9 +40,6 @@ def cold_start_sessions(sessions: Sequence[str], settings: EvaluationSettings) -
     """How many of the ascending ISO `sessions` belong to the cold start.
 
     `third` (the paper) and `half` take the floor of T/3 and T/2; `first_n` at most all; `date` those before.
-
-    Raises:
-        SettingsError: the split is by date and no date is given.
     """
     count = len(sessions)
     if settings.stage_split == "third":
@@ -52,11 +48,9 @@ def cold_start_sessions(sessions: Sequence[str], settings: EvaluationSettings) -
         return count // 2
     if settings.stage_split == "first_n":
         return min(settings.stage_first_n, count)
-    if settings.stage_date is None:
-        raise SettingsError(
-            "evaluation.stage_split 'date': evaluation.stage_date is not set; set the first later session"
-        )
-    return bisect.bisect_left(list(sessions), settings.stage_date.isoformat())
+    # The settings refuse a split by date without one.
+    boundary = settings.stage_date.isoformat() if settings.stage_date else ""
+    return bisect.bisect_left(list(sessions), boundary)
 
 
 def split_stages(sessions: Sequence[str], settings: EvaluationSettings) -> tuple[Stage, Stage, Stage]:

@@ -1,7 +1,7 @@
 """Bars from files: rows of any of the usual layouts become `Bars` with declared units, bad rows are set
 aside.
 
-Missing numbers stay NaN. Rows beyond the exchange calendar are skipped and counted, since nothing can be
+Missing numbers stay NaN. Rows outside the exchange calendar are skipped and counted, since nothing can be
 said about them; rows on a day without trading are rejected.
 """
 
@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.errors import CalendarError, InputError, UniverseError
-from finevolve_pipeline.importing import Reject, RowError, RowFile, find_columns, reject_row
+from finevolve_pipeline.importing import Reject, RowError, RowFile, find_columns, reject_row, require_commas
 from finevolve_pipeline.market.bars import AMOUNT_UNITS, VOLUME_UNITS, to_contract_units
 from finevolve_pipeline.universe import BENCHMARK, industry
 
@@ -29,6 +30,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "code", "sector", "ts_code", "symbol", "index_code", "industry", "name",
         "代码", "指数代码", "行业", "名称",
     ),
+    "name": ("name", "industry_name", "sector", "industry", "名称", "行业名称", "行业"),
     "open": ("open", "开盘", "开盘价", "开盘指数"),
     "high": ("high", "最高", "最高价", "最高指数"),
     "low": ("low", "最低", "最低价", "最低指数"),
@@ -41,7 +43,14 @@ FIELDS: dict[str, tuple[str, ...]] = {
 PRICES = ("open", "high", "low", "close")
 NUMBERS = (*PRICES, "volume", "amount")
 
+PLAUSIBLE: dict[bool, dict[str, tuple[float, float]]] = {
+    False: {"volume": (1e6, 1e12), "amount": (1e7, 2e12)},
+    True: {"volume": (1e6, 1e12), "amount": (1e9, 5e12)},
+}
+"""Where a day's shares and yuan of one industry (False), and of the benchmark (True), can lie."""
+
 CHUNK_ROWS = 50_000
+_ROUNDING = 1e-6  # relative; published bars are rounded to 2 or 4 digits and keep their order exactly
 _MISSING = frozenset(("", "nan", "na", "n/a", "null", "none", "nat", "-", "--"))
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _DATE = re.compile(r"(\d{4})([-/.]?)(\d{1,2})\2(\d{1,2})(?:[T ]00:00(?::00(?:\.0+)?)?(?:[+-]\d{2}:?\d{2}|Z)?)?")
@@ -104,7 +113,7 @@ class BarReader:
     """Turns rows into bars.
 
     Attributes:
-        beyond: rows beyond the exchange calendar.
+        beyond: rows outside the exchange calendar.
         repeated: rows that say again what an earlier row said.
     """
 
@@ -112,12 +121,13 @@ class BarReader:
         self.options = options
         self.beyond = 0
         self.repeated = 0
+        self._sizes: dict[str, list[np.ndarray[Any, np.dtype[np.float64]]]] = {"volume": [], "amount": []}
         self._seen: dict[tuple[str, str], tuple[int, tuple[float, ...]]] = {}
         self._session = lru_cache(maxsize=10_000)(self._read_session)
         self._industry = lru_cache(maxsize=1000)(_industry_code)
 
     def bar(self, number: int, values: Mapping[str, Any], columns: Mapping[str, str]) -> Bar | None:
-        """The bar of one row, None if it lies beyond the calendar or repeats an earlier row.
+        """The bar of one row, None if it lies outside the calendar or repeats an earlier row.
 
         Args:
             number: the row's number in its file.
@@ -134,7 +144,9 @@ class BarReader:
         if session is None:
             self.beyond += 1
             return None
+        self._require_one_industry(code, values.get(columns["name"]) if "name" in columns else None)
         prices = [_price(values, columns, name) for name in PRICES]
+        _require_order(*prices)
         bar = Bar(session, code, *prices, *(_quantity(values, columns, name) for name in ("volume", "amount")))
         earlier = self._seen.setdefault((session, code), (number, bar.numbers))
         if earlier[0] == number:
@@ -153,6 +165,41 @@ class BarReader:
             raise RowError(f"index {text[:40]!r}: not CSI1000 ({BENCHMARK})")
         return BENCHMARK
 
+    def _require_one_industry(self, code: str, name: object) -> None:
+        """Raises `RowError` if a name beside the code is that of another industry; other names are free."""
+        text = "" if name is None or name != name else str(name).strip()
+        try:
+            named = self._industry(text)
+        except RowError:
+            return
+        if named != code:
+            raise RowError(f"code {code} is not {text[:40]!r}, which is {named}")
+
+    def frame(self, bars: list[Bar], where: str) -> pd.DataFrame:
+        """Bars as a `Bars` table in shares and yuan, remembered for `notes`."""
+        frame = to_frame(bars, self.options, where)
+        for name, sizes in self._sizes.items():
+            numbers = frame[name].to_numpy(dtype="float64")
+            sizes.append(numbers[numbers > 0])
+        return frame
+
+    def notes(self) -> list[str]:
+        """What the user should know about the numbers of the file: units that look wrong."""
+        options, found = self.options, []
+        units = (options.volume_unit, options.amount_unit)
+        for name, measure, unit, option in zip(
+            self._sizes, ("shares", "yuan"), units, options.unit_options, strict=True
+        ):
+            numbers = np.concatenate([np.empty(0), *self._sizes[name]])
+            low, high = PLAUSIBLE[options.benchmark][name]
+            if len(numbers) and not low <= (median := float(np.median(numbers))) <= high:
+                index = "CSI1000" if options.benchmark else "one industry"
+                found.append(
+                    f"{option} {unit} looks wrong: the median {name} of a day is {median:.3g} {measure}, "
+                    f"for {index} {low:g} to {high:g} is plausible"
+                )
+        return found
+
     def _read_session(self, value: object) -> str | None:
         day = read_day(value)
         if not calendar.covers(day):
@@ -164,6 +211,17 @@ class BarReader:
         if day > self.options.today:
             raise RowError(f"session {day}: lies in the future")
         return day.isoformat()
+
+
+def _require_order(opened: float, high: float, low: float, close: float) -> None:
+    """Raises `RowError` if the prices there are contradict each other by more than rounding."""
+    if high < low * (1 - _ROUNDING):
+        raise RowError(f"high {high:.12g} lies below low {low:.12g}")
+    for name, price in (("open", opened), ("close", close)):
+        if price > high * (1 + _ROUNDING):
+            raise RowError(f"{name} {price:.12g} lies above high {high:.12g}")
+        if price < low * (1 - _ROUNDING):
+            raise RowError(f"{name} {price:.12g} lies below low {low:.12g}")
 
 
 def _hashable(value: Any) -> Any:
@@ -261,6 +319,7 @@ def read_bars(rows: RowFile, reader: BarReader, reject: Callable[[Reject], None]
     options = reader.options
     if rows.columns:
         found = find_columns(rows.columns, FIELDS, {})
+        require_commas(rows, found)
         for name in ("date", "close", *(() if options.benchmark else ("code",))):
             if name not in found:
                 raise InputError(
@@ -288,7 +347,7 @@ def read_bars(rows: RowFile, reader: BarReader, reject: Callable[[Reject], None]
         if bar is not None:
             bars.append(bar)
         if len(bars) >= CHUNK_ROWS:
-            yield to_frame(bars, options, rows.name)
+            yield reader.frame(bars, rows.name)
             bars = []
     if bars:
-        yield to_frame(bars, options, rows.name)
+        yield reader.frame(bars, rows.name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,7 +24,7 @@ from finevolve_pipeline import tables
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import InputError
-from finevolve_pipeline.importing import Reject, RowError, RowFile, find_columns, folded, reject_row
+from finevolve_pipeline.importing import Reject, RowError, RowFile, find_columns, folded, reject_row, require_commas
 from finevolve_pipeline.settings import SOURCE_ID
 
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -334,11 +334,12 @@ def _importance(value: object) -> float:
     return number
 
 
-def to_frame(items: Iterable[NewsItem], origin: str) -> pd.DataFrame:
-    """Items as a `RawNews` table.
+def to_frame(items: Iterable[NewsItem], numbers: Sequence[int], origin: str) -> pd.DataFrame:
+    """Items as a `RawNews` table, with the number of the row that each came from as index.
 
     Args:
         items: the items.
+        numbers: their row numbers.
         origin: where they came from, e.g. `file:telegraph.jsonl`.
     """
     rows = list(items)
@@ -359,7 +360,7 @@ def to_frame(items: Iterable[NewsItem], origin: str) -> pd.DataFrame:
             "importance_given": pd.Series(columns[8], dtype="float64"),
         }
     )
-    return tables.conform(frame, tables.RawNews, origin)
+    return tables.conform(frame, tables.RawNews, origin).set_axis(pd.Index(np.array(numbers, dtype="int64")))
 
 
 def _times(microseconds: Iterable[int | None]) -> pd.Series[Any]:
@@ -375,6 +376,7 @@ class Chunks:
     def __init__(self, origin: str) -> None:
         self._origin = origin
         self._items: list[NewsItem] = []
+        self._numbers: list[int] = []
         self._characters = 0
 
     @property
@@ -382,21 +384,23 @@ class Chunks:
         """Whether it is time to take the table."""
         return len(self._items) >= CHUNK_ROWS or self._characters >= CHUNK_CHARACTERS
 
-    def add(self, item: NewsItem) -> None:
-        """One more item."""
+    def add(self, item: NewsItem, number: int) -> None:
+        """One more item, of the row with that number."""
         self._items.append(item)
+        self._numbers.append(number)
         self._characters += len(item.title) + len(item.content) + len(item.url)
 
     def take(self) -> pd.DataFrame | None:
-        """The gathered items as `RawNews`, None if there are none; the next chunk begins."""
+        """The gathered items as `RawNews` by row number, None if there are none; the next chunk begins."""
         if not self._items:
             return None
-        items, self._items, self._characters = self._items, [], 0
-        return to_frame(items, self._origin)
+        frame = to_frame(self._items, self._numbers, self._origin)
+        self._items, self._numbers, self._characters = [], [], 0
+        return frame
 
 
 def read_news(rows: RowFile, reader: NewsReader, reject: Callable[[Reject], None]) -> Iterator[pd.DataFrame]:
-    """The file's items as `RawNews` tables of bounded size, in the file's order.
+    """The file's items as `RawNews` tables of bounded size, by row number, in the file's order.
 
     Args:
         rows: the file.
@@ -415,7 +419,7 @@ def read_news(rows: RowFile, reader: NewsReader, reject: Callable[[Reject], None
             reject(row)
             continue
         try:
-            chunks.add(reader.item(row.values, mapping(tuple(row.values))))
+            chunks.add(reader.item(row.values, mapping(tuple(row.values))), row.number)
         except RowError as broken:
             reject(reject_row(row, str(broken)))
             continue
@@ -429,10 +433,11 @@ def _require_columns(rows: RowFile, options: NewsOptions) -> None:
     if not rows.columns:
         return
     listed = ", ".join(rows.columns[:20])
+    found = find_columns(rows.columns, FIELDS, options.columns)
+    require_commas(rows, found)
     for name, column in options.columns.items():
         if column not in rows.columns:
             raise InputError(f"{rows.path}: no column {column!r} for {name}; there are {listed}")
-    found = find_columns(rows.columns, FIELDS, options.columns)
     if "published_at" not in found:
         raise InputError(
             f"{rows.path}: no column for the publication time among {listed}; name it with --columns published_at=NAME"

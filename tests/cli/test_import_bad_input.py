@@ -65,9 +65,7 @@ def truncated(text: str, keep: float) -> bytes:
 
 
 def many_rows(count: int) -> str:
-    rows = (
-        {"id": i, "title": str(i * 7919), "time": "2025-01-02 09:00", "source": "cls"} for i in range(count)
-    )
+    rows = ({"id": i, "title": str(i * 7919), "time": "2025-01-02 09:00", "source": "cls"} for i in range(count))
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
@@ -114,6 +112,19 @@ UNUSABLE: dict[str, tuple[str, bytes | None, str]] = {
     "blank lines only": ("a.jsonl", b"\n\n", "{path}: holds no rows; fetch it again"),
     "no header": ("a.csv", b"\n2025-01-02,x\n", "{path}: has no header; the first line must "
         "name the columns"),
+    "semicolons": (
+        "a.csv", b"time;title;source\n2025-01-02 09:00;x;cls\n", "{path}: the separator looks like ';'; use commas"
+    ),
+    "tabs": (
+        "a.csv", b"time\ttitle\tsource\n2025-01-02 09:00\tx\tcls\n",
+        "{path}: the separator looks like a tab; use commas",
+    ),
+    "JSON lines named csv": (
+        "a.csv", GOOD_JSON.encode(), "{path}: looks like JSON, not CSV; name it .jsonl (one object a line)"
+    ),
+    "a JSON array named csv": (
+        "a.csv", b"[\n{}]", "{path}: looks like JSON, not CSV; name it .jsonl (one object a line)"
+    ),
     "no time column": (
         "a.csv", b"title,source\nx,cls\n",
         "{path}: no column for the publication time among title, source; "
@@ -153,9 +164,7 @@ UNUSABLE: dict[str, tuple[str, bytes | None, str]] = {
 
 
 @pytest.mark.parametrize("case", UNUSABLE)
-def test_a_file_that_cannot_be_used_gets_one_line(
-    case: str, finevolve: Finevolve, tmp_path: Path, home: Path
-) -> None:
+def test_a_file_that_cannot_be_used_gets_one_line(case: str, finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
     name, data, line = UNUSABLE[case]
     path = tmp_path / name
     if data is not None:
@@ -284,9 +293,7 @@ def test_a_bad_csv_row_is_set_aside(case: str, finevolve: Finevolve, tmp_path: P
     assert outcome.code == 0
 
 
-def test_no_cell_of_the_rejects_file_runs_in_a_spreadsheet(
-    finevolve: Finevolve, tmp_path: Path, home: Path
-) -> None:
+def test_no_cell_of_the_rejects_file_runs_in_a_spreadsheet(finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
     path = tmp_path / "=a.csv"
     starts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "'=1"]
     sink = io.StringIO()
@@ -321,9 +328,7 @@ def test_a_mended_file_leaves_no_rejects_of_the_same_content_behind(
     assert list((home / "rejects").iterdir()) == []
 
 
-def test_a_truncated_gzip_lands_up_to_where_it_breaks_off(
-    finevolve: Finevolve, tmp_path: Path, home: Path
-) -> None:
+def test_a_truncated_gzip_lands_up_to_where_it_breaks_off(finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(truncated(many_rows(5000), 0.5))
     outcome = finevolve("news", path, "--json")
@@ -332,8 +337,7 @@ def test_a_truncated_gzip_lands_up_to_where_it_breaks_off(
     assert report["truncated"] is True
     assert 1000 < report["news"]["added"] < 4999
     assert outcome.err[-1] == (
-        "warning: a.jsonl.gz: the compressed file breaks off; the rows before that landed, "
-        "fetch the file again"
+        "warning: a.jsonl.gz: the compressed file breaks off; the rows before that landed, fetch the file again"
     )
 
 
@@ -408,9 +412,7 @@ def test_an_odd_but_good_file_lands(case: str, finevolve: Finevolve, tmp_path: P
 
 def test_naive_and_mixed_time_zones_are_told(finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text(
-        GOOD_JSON + GOOD_JSON.replace("09:00", "23:30:00Z").replace("good", "next day in Shanghai")
-    )
+    path.write_text(GOOD_JSON + GOOD_JSON.replace("09:00", "23:30:00Z").replace("good", "next day in Shanghai"))
     outcome = finevolve("news", path)
     assert outcome.err == [
         "warning: a.jsonl: 1 times have an offset and 1 have none: those were read as Asia/Shanghai "
@@ -419,9 +421,7 @@ def test_naive_and_mixed_time_zones_are_told(finevolve: Finevolve, tmp_path: Pat
     assert Landing(home / "landing").news_partitions() == [("cls", "2025-01-02"), ("cls", "2025-01-03")]
 
 
-def test_duplicate_ids_in_a_file_are_one_item_the_earliest(
-    finevolve: Finevolve, tmp_path: Path, home: Path
-) -> None:
+def test_duplicate_ids_in_a_file_are_one_item_the_earliest(finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(
         "id,time,title,source\n7,2025-01-03 09:00,later,cls\n7,2025-01-02 "
@@ -434,6 +434,61 @@ def test_duplicate_ids_in_a_file_are_one_item_the_earliest(
     landing = Landing(home / "landing")
     assert landing.news_partitions() == [("cls", "2025-01-02")]
     assert landing.read_news("cls", "2025-01-02")["title"].tolist() == ["first"]
+    assert outcome.err == [
+        "warning: a.csv: 2 items repeat an id of this file with another text or link: the earliest stays, "
+        "at equal times the first row, first cls 7 (row 2)"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["news", "official"])
+def test_another_text_of_a_known_id_is_told_and_taken_with_replace(
+    kind: str, finevolve: Finevolve, tmp_path: Path, home: Path
+) -> None:
+    path = tmp_path / ("20250102.csv" if kind == "official" else "a.jsonl")
+
+    def write(*titles: str) -> None:
+        articles = [
+            {"id": i, "title": title, "time": "2025-01-02 09:00", "source": "cls"} for i, title in enumerate(titles)
+        ]
+        if kind == "official":
+            official(path, ["2025-01-02", "801010", json.dumps(articles), "", "", ""])
+        else:
+            path.write_text("".join(json.dumps(article) + "\n" for article in articles))
+
+    def titles() -> list[str]:
+        return Landing(home / "landing").read_news("cls", "2025-01-02")["title"].tolist()
+
+    units = ["--volume-unit", "shares"] if kind == "official" else []
+    write("a", "b", "c")
+    assert finevolve(kind, path, *units).err == []
+    write("a", "A better text", "And another")
+    outcome = finevolve(kind, path, *units)
+    row = 2  # in the official layout all articles stand in the row of their sector
+    assert outcome.err == [
+        f"warning: {path.name}: 2 items are known under the same id with another text or link: "
+        f"the known text stays, first cls 1 (row {row}); --replace takes the new one"
+    ]
+    assert titles() == ["a", "b", "c"]
+    (file,) = json.loads(finevolve(kind, path, *units, "--json").out)["files"]
+    assert (file["news"]["known"], file["news"]["contradicted"], len(file["warnings"])) == (3, 2, 1)
+    (file,) = json.loads(finevolve(kind, path, *units, "--replace", "--json").out)["files"]
+    assert (file["news"]["updated"], file["news"]["contradicted"], file["warnings"]) == (2, 0, [])
+    assert titles() == ["a", "A better text", "And another"]
+    before = landed(home)
+    for again in ([], ["--replace"]):
+        assert finevolve(kind, path, *units, *again).err == []
+    assert landed(home) == before
+
+
+def test_swapped_units_are_told_and_land_nevertheless(finevolve: Finevolve, tmp_path: Path) -> None:
+    path = tmp_path / "b.csv"
+    path.write_text("code,date,close,amount\n801010,2025-01-03,2893.08,121.2\n")
+    outcome = finevolve("market", "--industries", path, "--industry-amount-unit", "yuan")
+    assert outcome.out.startswith("b.csv: 1 bars landed")
+    assert outcome.err == [
+        "warning: b.csv: --industry-amount-unit yuan looks wrong: the median amount of a day is 121 yuan, "
+        "for one industry 1e+07 to 2e+12 is plausible"
+    ]
 
 
 def test_a_new_source_is_registered(finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
@@ -566,7 +621,7 @@ BAD_BARS: dict[str, tuple[str, str]] = {
 def test_a_bad_bar_is_set_aside(case: str, finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
     row, reason = BAD_BARS[case]
     path = tmp_path / "bars.csv"
-    path.write_text(f"code,date,close,volume,amount\n801010,2025-01-02,1,,\n{row}\n801030,2025-01-02,3,2,1\n")
+    path.write_text(f"code,date,close,volume,amount\n801010,2025-01-02,1,,\n{row}\n801030,2025-01-02,3,2e9,1e10\n")
     outcome = finevolve("market", "--industries", path, *UNITS)
     rejects = home / "rejects" / f"market-bars-{file_digest(path)}.csv"
     assert outcome.err == [
@@ -593,7 +648,7 @@ def test_a_revised_close_is_told_and_wins(finevolve: Finevolve, tmp_path: Path, 
     assert finevolve("market", "--industries", path).err == []
     path.write_text("code,date,close\n801010,2025-01-03,2893.1\n801010,2023-12-01,5\n")
     assert finevolve("market", "--industries", path).err == [
-        "warning: b.csv: 1 bars lie beyond the exchange calendar: skipped",
+        "warning: b.csv: 1 bars lie outside the calendar table 2024–2026 (before or after): skipped",
         "warning: b.csv: revised 1 closes, first 801010 2025-01-03 close 2893.08 -> 2893.1",
     ]
 
@@ -627,9 +682,7 @@ def test_the_official_layout_lands_news_with_industries_and_bars(
         "warning: 20250102.csv row 4: sector '=Banks': not one of the 31 Shenwan level-1 industries; "
         "`finevolve doctor --sectors` lists them"
     )
-    assert outcome.err[1] == (
-        "warning: 20250102.csv: 1 times are only a day: read as its last second, 23:59:59"
-    )
+    assert outcome.err[1] == ("warning: 20250102.csv: 1 times are only a day: read as its last second, 23:59:59")
     landing = Landing(home / "landing")
     assert landing.news_partitions() == [("cls", "2025-01-02"), ("official", "2025-01-02")]
     (row,) = landing.read_news("cls", "2025-01-02").to_dict("records")
@@ -643,9 +696,7 @@ def test_the_official_layout_lands_news_with_industries_and_bars(
     assert {path: path.read_bytes() for path in home.rglob("*.parquet")} == before
 
 
-def test_articles_that_list_their_industries_keep_them(
-    finevolve: Finevolve, tmp_path: Path, home: Path
-) -> None:
+def test_articles_that_list_their_industries_keep_them(finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
     own = {"id": "own", "content": "x", "source": "cls", "industries": ["801010.SI", "801170.SI"]}
     market_wide = {"id": "wide", "content": "y", "source": "cls", "industries": []}
     other_scheme = {"id": "other", "content": "z", "source": "cls", "industries": ["Shipping"]}
@@ -654,9 +705,7 @@ def test_articles_that_list_their_industries_keep_them(
         tmp_path / "20250102.csv", *(["2025-01-02", code, listed] + [""] * 3 for code in ("801010", "801780"))
     )
     assert finevolve("official", path, "--volume-unit", "shares").code == 0
-    landed = (
-        Landing(home / "landing").read_news("cls", "2025-01-02").set_index("source_id")["industries_given"]
-    )
+    landed = Landing(home / "landing").read_news("cls", "2025-01-02").set_index("source_id")["industries_given"]
     assert {name: list(codes) for name, codes in landed.items()} == {
         "own": ["801010", "801170"],
         "wide": [],
@@ -709,9 +758,7 @@ def test_a_bad_official_row_is_set_aside(case: str, finevolve: Finevolve, tmp_pa
     assert outcome.code == 0
 
 
-def test_a_weekend_file_lands_its_articles_and_no_bar(
-    finevolve: Finevolve, tmp_path: Path, home: Path
-) -> None:
+def test_a_weekend_file_lands_its_articles_and_no_bar(finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
     path = official(tmp_path / "20250104.csv", ["2025-01-04", "801030", '["weekend"]', 1, 1, 1])
     outcome = finevolve("official", path, "--volume-unit", "shares")
     assert outcome.err[0] == (
@@ -731,20 +778,18 @@ def test_one_unusable_file_does_not_stop_the_others(finevolve: Finevolve, tmp_pa
     document = json.loads(outcome.out)
     assert document["errors"] == ["a.csv: is empty; fetch it again", "c.csv: no such file"]
     assert [file["file"] for file in document["files"]] == ["b.csv"]
-    assert document["files"][0]["news"] == {"added": 1, "updated": 0, "known": 0, "sources": {"cls": 1}}
+    assert document["files"][0]["news"] == {
+        "added": 1, "updated": 0, "known": 0, "contradicted": 0, "sources": {"cls": 1}
+    }  # fmt: skip
 
 
-def test_a_second_import_at_the_same_time_is_refused(
-    finevolve: Finevolve, tmp_path: Path, home: Path
-) -> None:
+def test_a_second_import_at_the_same_time_is_refused(finevolve: Finevolve, tmp_path: Path, home: Path) -> None:
     (tmp_path / "a.csv").write_text(HEADER + GOOD)
     (home / "landing").mkdir(parents=True)
     with open(home / "landing" / ".lock", "ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         outcome = finevolve("news", "a.csv")
-    assert outcome.err == [
-        f"error: {home / 'landing'}: another import is writing here; wait until it has ended"
-    ]
+    assert outcome.err == [f"error: {home / 'landing'}: another import is writing here; wait until it has ended"]
     assert outcome.code == 3
 
 
@@ -761,9 +806,7 @@ def test_importing_again_changes_no_byte_and_order_does_not_matter(
 ) -> None:
     first, second = tmp_path / "1.jsonl", tmp_path / "2.csv"
     first.write_text(many_rows(50) + GOOD_JSON)
-    second.write_text(
-        "id,time,title,source\n3,2025-01-01 09:00,earlier,cls\n4,2025-01-05 09:00,later,cls\nx,,,\n"
-    )
+    second.write_text("id,time,title,source\n3,2025-01-01 09:00,earlier,cls\n4,2025-01-05 09:00,later,cls\nx,,,\n")
     finevolve("news", first, second)
     before = landed(home)
     finevolve("news", first, second)
@@ -805,17 +848,16 @@ for moment in (1, 2, 9, 25):
 """
 
 
-def test_killed_anywhere_and_repeated_equals_uninterrupted(tmp_path: Path, home: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--replace"]])
+def test_killed_anywhere_and_repeated_equals_uninterrupted(tmp_path: Path, home: Path, options: list[str]) -> None:
     rows = [
-        json.dumps(
-            {"id": i % 70, "title": f"t{i}", "time": f"2025-01-{28 - i % 27:02d} 09:00", "source": "my-feed"}
-        )
+        json.dumps({"id": i % 70, "title": f"t{i}", "time": f"2025-01-{28 - i % 27:02d} 09:00", "source": "my-feed"})
         for i in range(90)
     ]
     (tmp_path / "a.jsonl").write_text("\n".join([*rows, "bad row"]))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, "import", "news", "a.jsonl"],
+        [sys.executable, "-c", KILLED, "import", "news", "a.jsonl", *options],
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     results = [line for line in done.stdout.splitlines() if not line.startswith("a.jsonl")]
@@ -827,9 +869,7 @@ def test_killed_anywhere_and_repeated_equals_uninterrupted(tmp_path: Path, home:
 
 
 @pytest.mark.real_data
-def test_real_news_and_closes_land_whole_by_one_line_each(
-    finevolve: Finevolve, real_data: Path, home: Path
-) -> None:
+def test_real_news_and_closes_land_whole_by_one_line_each(finevolve: Finevolve, real_data: Path, home: Path) -> None:
     telegraphs, titles = sorted((real_data / "news").iterdir())
     documents = [
         json.loads(finevolve(*arguments, "--json").out)["files"]
@@ -845,7 +885,10 @@ def test_real_news_and_closes_land_whole_by_one_line_each(
         )
     ]
     (telegraph,), (title,), (industry, benchmark) = documents
-    assert telegraph["news"] == {"added": 33_390, "updated": 0, "known": 0, "sources": {"cls": 33_390}}
+    sources = {"cls": 33_390}
+    assert telegraph["news"] == {"added": 33_390, "updated": 0, "known": 0, "contradicted": 0, "sources": sources}
+    assert title["news"]["contradicted"] == 0
+    assert not any("looks wrong" in warning for file in (industry, benchmark) for warning in file["warnings"])
     assert sum(title["news"]["sources"].values()) == 63_859
     assert (title["news"]["added"], title["news"]["known"]) == (63_857, 2)  # two titles stand twice
     assert [file["rejected"] for files in documents for file in files] == [0, 0, 0, 0]

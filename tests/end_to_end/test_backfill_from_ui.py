@@ -43,7 +43,7 @@ SOURCES = ("cls", "sina")
 EXPERIMENTS = ("mem0-rules", "memrl-rules", "pipe-rules")
 BEFORE_THE_WINDOW = ("raw_news", "articles", "tagged_articles", "benchmark_news", "industry_bars", "benchmark_bars")
 WORLD = SynthSettings(
-    first_session=date(2025, 1, 2), last_session=date(2026, 3, 31), articles_per_day=40, sources=SOURCES
+    first_session=date(2025, 1, 2), last_session=date(2026, 3, 31), articles_per_day=20, sources=SOURCES
 )
 
 DAYS = tuple(session.isoformat() for session in WORLD.sessions)

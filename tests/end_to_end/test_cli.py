@@ -344,7 +344,7 @@ def test_reset_and_run_give_the_same_bytes(finevolve: Command, ready: Path, comp
 def test_reset_asks_and_takes_silence_as_no(finevolve: Command, ready: Path) -> None:
     before = contents(ready)
     outcome = finevolve("reset", "pipe-rules", "--from", "2025-01-08", home=ready).expect(130)
-    assert "Forget 4 days of pipe-rules" in outcome.err
+    assert "Forget these days: 4 of pipe-rules" in outcome.err
     assert contents(ready) == before
 
 

@@ -48,9 +48,7 @@ def coefficients(**values: tuple[float, float]) -> pd.DataFrame:
 
 def gain(comparison: pd.DataFrame, mechanism: str, metric: str, horizon: int) -> float:
     row = comparison[
-        (comparison["mechanism"] == mechanism)
-        & (comparison["metric"] == metric)
-        & (comparison["horizon"] == horizon)
+        (comparison["mechanism"] == mechanism) & (comparison["metric"] == metric) & (comparison["horizon"] == horizon)
     ]
     assert len(row) == 1
     return float(row["gain"].iloc[0])

@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from scipy import stats
 
-from finevolve_pipeline.errors import SettingsError, TableError
+from finevolve_pipeline.errors import TableError
 from finevolve_pipeline.evaluation import ic
 from finevolve_pipeline.evaluation.comparison import ic_matrix
-from finevolve_pipeline.evaluation.stages import cold_start_sessions, split_stages
+from finevolve_pipeline.evaluation.stages import split_stages
 from finevolve_pipeline.settings import EvaluationSettings, Experiment, load_settings
 from finevolve_pipeline.universe import CODES
 
@@ -39,9 +40,7 @@ def window(count: int) -> list[str]:
     return [session.isoformat() for session in load_settings().benchmark.sessions[:count]]
 
 
-def long_form(
-    grid: np.ndarray, sessions: list[str], horizons: tuple[int, ...], day: str, value: str
-) -> pd.DataFrame:
+def long_form(grid: np.ndarray, sessions: list[str], horizons: tuple[int, ...], day: str, value: str) -> pd.DataFrame:
     codes = CODES[: grid.shape[2]]
     rows = [
         {day: sessions[t], "code": codes[n], "horizon": horizons[h], value: grid[h, t, n]}
@@ -50,9 +49,7 @@ def long_form(
     return pd.DataFrame(rows)
 
 
-def tables(
-    score: np.ndarray, alpha: np.ndarray, horizons: tuple[int, ...]
-) -> tuple[pd.DataFrame, pd.DataFrame, list]:
+def tables(score: np.ndarray, alpha: np.ndarray, horizons: tuple[int, ...]) -> tuple[pd.DataFrame, pd.DataFrame, list]:
     sessions = window(score.shape[1])
     return (
         long_form(score, sessions, horizons, "session", "score"),
@@ -69,9 +66,7 @@ def naive(x: np.ndarray, y: np.ndarray, minimum: int, method: str) -> float:
     return float((stats.spearmanr if method == "spearman" else stats.pearsonr)(x, y).statistic)
 
 
-def random_grids(
-    seed: int, shape: tuple[int, int, int], missing: float = 0.2
-) -> tuple[np.ndarray, np.ndarray]:
+def random_grids(seed: int, shape: tuple[int, int, int], missing: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     score = np.round(rng.uniform(-1, 1, shape), 1)
     alpha = rng.normal(0, 0.05, shape) + 0.02 * score
@@ -188,14 +183,10 @@ def test_tsic_is_recomputed_within_a_stage() -> None:
     score, alpha = random_grids(6, (1, 60, 31), missing=0.0)
     predictions, outcomes, sessions = tables(score, alpha, (10,))
     whole = ic.information_coefficients(PIPE, predictions, outcomes, sessions, evaluation())
-    alone = ic.information_coefficients(
-        PIPE, predictions, outcomes, sessions[20:], evaluation(stage_split="half")
-    )
+    alone = ic.information_coefficients(PIPE, predictions, outcomes, sessions[20:], evaluation(stage_split="half"))
     later = pick(whole, stage="exploitation", metric="tsIC", method="spearman")["value"]
     assert later == pytest.approx(pick(alone, stage="overall", metric="tsIC", method="spearman")["value"])
-    assert later != pytest.approx(
-        pick(whole, stage="overall", metric="tsIC", method="spearman")["value"], abs=1e-6
-    )
+    assert later != pytest.approx(pick(whole, stage="overall", metric="tsIC", method="spearman")["value"], abs=1e-6)
 
 
 def test_common_cells_are_valid_in_every_run_of_a_backbone_and_no_other() -> None:
@@ -235,9 +226,7 @@ def test_a_run_not_replayed_yet_takes_no_cell_from_the_others() -> None:
             "method": "spearman",
             "horizon": 10,
         }
-        assert (
-            pick(matrix, cells="common", **where)["pairs"] == pick(matrix, cells="own", **where)["pairs"] > 0
-        )
+        assert pick(matrix, cells="common", **where)["pairs"] == pick(matrix, cells="own", **where)["pairs"] > 0
         nothing = pick(matrix, **{**where, "experiment": MEM0.key}, cells="common")
         assert nothing["pairs"] == 0
         assert nothing["coverage"] == 0
@@ -314,8 +303,8 @@ def test_stages_split_by_prediction_date(changes: dict[str, object], count: int,
 
 
 def test_a_split_by_date_without_a_date_is_refused() -> None:
-    with pytest.raises(SettingsError, match="stage_date is not set"):
-        cold_start_sessions(window(3), evaluation(stage_split="date"))
+    with pytest.raises(ValidationError, match="stage_date must say the first later session"):
+        evaluation(stage_split="date")
 
 
 def test_an_empty_window_has_nothing_and_says_so() -> None:

@@ -135,9 +135,7 @@ def test_checksums_cover_every_file_and_bytes_are_reproducible(tmp_path: Path) -
     assert set(listed) == {p.name for p in first.iterdir()} - {"SHA256SUMS"}
     for name, digest in listed.items():
         assert hashlib.sha256((first / name).read_bytes()).hexdigest() == digest
-    assert {p.name: p.read_bytes() for p in first.iterdir()} == {
-        p.name: p.read_bytes() for p in second.iterdir()
-    }
+    assert {p.name: p.read_bytes() for p in first.iterdir()} == {p.name: p.read_bytes() for p in second.iterdir()}
 
 
 def test_the_datasheet_counts_and_cannot_be_broken_by_a_source_name(tmp_path: Path) -> None:
@@ -183,9 +181,7 @@ def content(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])
-def test_a_folder_is_replaced_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
-) -> None:
+def test_a_folder_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool) -> None:
     if not can_exchange:
         monkeypatch.setattr(folders, "_exchange", lambda new, target: False)
     for text in ("old", "new"):

@@ -89,9 +89,7 @@ def world(settings: Settings, truth: bool = True) -> ReportInputs:
         ic_matrix=matrix,
         comparison=compare_with_pipe(matrix),
         predictions=pd.concat(parts, ignore_index=True),
-        retrievals=_retrievals(
-            rng, sessions, [e.key for e in settings.all_experiments if e.mechanism != "pipe"]
-        ),
+        retrievals=_retrievals(rng, sessions, [e.key for e in settings.all_experiments if e.mechanism != "pipe"]),
         alpha=alpha,
         news_counts=_news_counts(rng, sessions),
         news_sessions=pd.DataFrame({"session": sessions, "articles": rng.integers(200, 900, len(sessions))}),
@@ -142,9 +140,7 @@ def _news_counts(rng: np.random.Generator, days: list[str]) -> pd.DataFrame:
 
 def _news_sample() -> pd.DataFrame:
     titles = ["航运指数上涨，港口吞吐量创新高", *HOSTILE]
-    frame = pd.DataFrame(
-        {"title": titles, "source": "cls", "importance": 9, "topics": [["policy"]] * len(titles)}
-    )
+    frame = pd.DataFrame({"title": titles, "source": "cls", "importance": 9, "topics": [["policy"]] * len(titles)})
     frame["industries"] = [["801170"], *([["801780", "801790"]] * len(HOSTILE))]
     stamps = pd.date_range("2025-01-02 09:30", periods=len(titles), freq="37min", tz="Asia/Shanghai")
     return frame.assign(published_at=stamps.astype(TIME), content="正文", importance_reason="政策")
@@ -194,9 +190,7 @@ def page(source: str) -> Page:
     return Page(source)
 
 
-def test_the_page_shows_the_headline_table_and_claims_nothing_about_chance(
-    inputs: ReportInputs, page: Page
-) -> None:
+def test_the_page_shows_the_headline_table_and_claims_nothing_about_chance(inputs: ReportInputs, page: Page) -> None:
     for line in table2_markdown(table2_rows(inputs.comparison)).splitlines()[2:8]:
         _, label, *numbers = (part.strip() for part in line.strip("|").split("|"))
         assert " ".join([label, *numbers]) in page.text
@@ -344,9 +338,7 @@ def test_a_run_without_pipe_and_a_horizon_without_labels_are_said_in_words(tmp_p
     labels = inputs.alpha.assign(alpha=inputs.alpha["alpha"].mask(inputs.alpha["horizon"] == 40))
     runs = dict.fromkeys(settings.all_experiments, inputs.predictions)
     matrix = ic_matrix(runs, labels, inputs.sessions, settings.evaluation)
-    changed = dataclasses.replace(
-        inputs, alpha=labels, ic_matrix=matrix, comparison=compare_with_pipe(matrix)
-    )
+    changed = dataclasses.replace(inputs, alpha=labels, ic_matrix=matrix, comparison=compare_with_pipe(matrix))
     page = Page(build_report(tmp_path / "r", changed).index.read_text("utf-8"))
     assert "there is no Pipe run, so nothing can be compared with it" in page.text
     assert "no gain can be computed for it" in page.text
@@ -376,9 +368,7 @@ def test_the_planted_truth_is_read_from_the_synthetic_worlds_document() -> None:
 
 def tagged(*rows: tuple[str, str, int]) -> pd.DataFrame:
     frame = empty(TaggedArticles).reindex(range(len(rows)))
-    return frame.assign(
-        **dict(zip(("article_id", "source", "importance"), zip(*rows, strict=True), strict=True))
-    )
+    return frame.assign(**dict(zip(("article_id", "source", "importance"), zip(*rows, strict=True), strict=True)))
 
 
 def test_news_are_counted_by_source_and_importance() -> None:

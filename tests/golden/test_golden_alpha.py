@@ -43,9 +43,7 @@ Closes = tuple[pd.DataFrame, pd.DataFrame]
 
 
 def _bars(closes: pd.DataFrame) -> pd.DataFrame:
-    return conform(
-        closes.assign(open=np.nan, high=np.nan, low=np.nan, volume=np.nan, amount=np.nan), Bars, "bars"
-    )
+    return conform(closes.assign(open=np.nan, high=np.nan, low=np.nan, volume=np.nan, amount=np.nan), Bars, "bars")
 
 
 def _written_closes() -> Closes:
@@ -59,9 +57,7 @@ def _written_closes() -> Closes:
 def _real_closes(folder: Path) -> Closes:
     industry = pd.read_csv(folder / "market" / "shenwan_l1_daily.csv", dtype={"code": str})
     benchmark = pd.read_csv(folder / "market" / "csi1000_daily.csv").assign(code=BENCHMARK)
-    return _bars(industry.rename(columns={"date": "session"})), _bars(
-        benchmark.rename(columns={"date": "session"})
-    )
+    return _bars(industry.rename(columns={"date": "session"})), _bars(benchmark.rename(columns={"date": "session"}))
 
 
 @pytest.fixture(params=["written here", pytest.param("real files", marks=pytest.mark.real_data)])

@@ -23,9 +23,7 @@ KEY = ["predicted_on", "horizon", "code"]
 def _bars(rows: list[tuple[dt.date, str, float]]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["session", "code", "close"])
     frame["session"] = [day.isoformat() for day in frame["session"]]
-    return conform(
-        frame.assign(open=np.nan, high=np.nan, low=np.nan, volume=np.nan, amount=np.nan), Bars, "bars"
-    )
+    return conform(frame.assign(open=np.nan, high=np.nan, low=np.nan, volume=np.nan, amount=np.nan), Bars, "bars")
 
 
 def _by_session(bars: pd.DataFrame, asked: list[dt.date] | None = None) -> Callable[[dt.date], pd.DataFrame]:
@@ -89,9 +87,7 @@ def test_a_missing_close_makes_a_missing_alpha_of_that_industry_only(lost: str, 
         if lost == "close is NaN" or (day, code) != (gap, "801170")
     ]
     benchmark = _bars([(start, BENCHMARK, 1.0), (today, BENCHMARK, 2.0)])
-    alpha = outcomes_known_on(today, [10], _by_session(_bars(rows)), _by_session(benchmark)).set_index(
-        "code"
-    )["alpha"]
+    alpha = outcomes_known_on(today, [10], _by_session(_bars(rows)), _by_session(benchmark)).set_index("code")["alpha"]
     assert alpha.index[alpha.isna()].tolist() == ["801170"]
     assert set(alpha.drop("801170")) == {-1.0}
 
@@ -99,9 +95,7 @@ def test_a_missing_close_makes_a_missing_alpha_of_that_industry_only(lost: str, 
 def test_a_missing_benchmark_close_makes_every_alpha_missing_but_keeps_industry_returns() -> None:
     start, today = SESSIONS[0], SESSIONS[10]
     industry = _bars([(day, code, 100.0) for day in (start, today) for code in CODES])
-    known = outcomes_known_on(
-        today, [10], _by_session(industry), _by_session(_bars([(start, BENCHMARK, 1.0)]))
-    )
+    known = outcomes_known_on(today, [10], _by_session(industry), _by_session(_bars([(start, BENCHMARK, 1.0)])))
     assert known["alpha"].isna().all()
     assert set(known["industry_return"]) == {0.0}
 
@@ -109,15 +103,12 @@ def test_a_missing_benchmark_close_makes_every_alpha_missing_but_keeps_industry_
 def test_both_views_agree_to_the_last_bit(walk: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     by_prediction = excess_returns(SESSIONS, HORIZONS, *walk)
     by_maturity = pd.concat(
-        outcomes_known_on(today, HORIZONS, _by_session(walk[0]), _by_session(walk[1]))
-        for today in SESSIONS[40::7]
+        outcomes_known_on(today, HORIZONS, _by_session(walk[0]), _by_session(walk[1])) for today in SESSIONS[40::7]
     )
     same = by_maturity[KEY].merge(by_prediction, on=KEY, how="left")
     assert by_maturity["alpha"].isna().any()
     assert by_maturity["alpha"].notna().any()
-    pd.testing.assert_frame_equal(
-        same[by_maturity.columns], by_maturity.reset_index(drop=True), check_exact=True
-    )
+    pd.testing.assert_frame_equal(same[by_maturity.columns], by_maturity.reset_index(drop=True), check_exact=True)
 
 
 def test_beyond_the_bars_the_row_stays_without_a_number(walk: tuple[pd.DataFrame, pd.DataFrame]) -> None:

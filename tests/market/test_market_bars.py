@@ -40,8 +40,6 @@ def test_the_given_frame_stays_as_it_is() -> None:
     ("volume_unit", "amount_unit", "named"),
     [("hands", "yuan", "volume unit 'hands'"), ("shares", "$", "amount unit '\\$'")],
 )
-def test_an_unknown_unit_is_refused_with_the_known_ones(
-    volume_unit: str, amount_unit: str, named: str
-) -> None:
+def test_an_unknown_unit_is_refused_with_the_known_ones(volume_unit: str, amount_unit: str, named: str) -> None:
     with pytest.raises(InputError, match=named + ".*use one of"):
         to_contract_units(FRAME, volume_unit, amount_unit)

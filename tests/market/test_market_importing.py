@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,7 @@ from finevolve_pipeline.market.importing import BarOptions, BarReader, read_bars
 TODAY = dt.date(2026, 6, 1)
 
 
-def options(
-    benchmark: bool = False, volume: str | None = "shares", amount: str | None = "yuan"
-) -> BarOptions:
+def options(benchmark: bool = False, volume: str | None = "shares", amount: str | None = "yuan") -> BarOptions:
     return BarOptions(benchmark, TODAY, volume, amount, ("--volume-unit", "--amount-unit"))
 
 
@@ -68,9 +67,7 @@ def test_a_day_is_understood(written: object) -> None:
     assert read_day(written) == dt.date(2025, 5, 30)
 
 
-@pytest.mark.parametrize(
-    "written", ["", None, "30.05.2025", "2025-02-30", "2025-05-30 09:31", "2025530", "2025-05/30"]
-)
+@pytest.mark.parametrize("written", ["", None, "30.05.2025", "2025-02-30", "2025-05-30 09:31", "2025530", "2025-05/30"])
 def test_what_is_no_day_is_refused(written: object) -> None:
     with pytest.raises(RowError, match="date"):
         read_day(written)
@@ -86,9 +83,7 @@ def test_undeclared_units_are_asked_for_by_name_and_only_where_needed(tmp_path: 
     assert str(refused.value) == (
         f"{tmp_path / 'a.csv'}: units must be declared: add --volume-unit shares|lots|1e4-shares|1e8-shares"
     )
-    frame, _, _ = read(
-        tmp_path / "b.csv", "code,date,close\n801010,2025-01-02,1\n", options(volume=None, amount=None)
-    )
+    frame, _, _ = read(tmp_path / "b.csv", "code,date,close\n801010,2025-01-02,1\n", options(volume=None, amount=None))
     assert len(frame) == 1
     with pytest.raises(InputError, match="units must be declared"):
         read(
@@ -99,10 +94,7 @@ def test_undeclared_units_are_asked_for_by_name_and_only_where_needed(tmp_path: 
 
 
 def test_days_beyond_the_calendar_are_skipped_and_repeats_counted(tmp_path: Path) -> None:
-    text = (
-        "code,date,close\n801010,2023-12-01,1\n801010,2025-01-02,2\n"
-        "801010,2025-01-02,2\n801010,2027-01-04,1\n"
-    )
+    text = "code,date,close\n801010,2023-12-01,1\n801010,2025-01-02,2\n801010,2025-01-02,2\n801010,2027-01-04,1\n"
     frame, rejects, reader = read(tmp_path / "a.csv", text, options())
     assert (len(frame), rejects, reader.beyond, reader.repeated) == (1, [], 2, 1)
 
@@ -121,3 +113,60 @@ def test_a_session_after_today_is_refused(tmp_path: Path) -> None:
     frame, rejects, _ = read(tmp_path / "a.csv", text, options())
     assert frame["session"].tolist() == ["2026-06-01"]
     assert [reject.reason for reject in rejects] == ["session 2026-06-02: lies in the future"]
+
+
+@pytest.mark.parametrize(
+    ("prices", "reason"),
+    [
+        ("10,9,11,10", "high 9 lies below low 11"),
+        ("10,11,9,11.01", "close 11.01 lies above high 11"),
+        ("8.9,11,9,10", "open 8.9 lies below low 9"),
+        (",,9,8", "close 8 lies below low 9"),
+        ("10,11,9,11.000001", None),
+        (",,,8", None),
+    ],
+)
+def test_prices_that_contradict_each_other_are_refused(tmp_path: Path, prices: str, reason: str | None) -> None:
+    text = f"code,date,open,high,low,close\n801010,2025-01-02,{prices}\n"
+    frame, rejects, _ = read(tmp_path / "a.csv", text, options())
+    assert [reject.reason for reject in rejects] == ([] if reason is None else [reason])
+    assert len(frame) == (reason is None)
+
+
+def test_a_name_of_another_industry_than_the_code_is_refused(tmp_path: Path) -> None:
+    text = (
+        "code,name,date,close\n801010,农林牧渔,2025-01-02,1\n801030,农林牧渔,2025-01-02,1\n"
+        "801040,any other name,2025-01-02,1\n801050,,2025-01-02,1\n"
+    )
+    frame, rejects, _ = read(tmp_path / "a.csv", text, options())
+    assert frame["code"].tolist() == ["801010", "801040", "801050"]
+    assert [reject.reason for reject in rejects] == ["code 801030 is not '农林牧渔', which is 801010"]
+
+
+def test_units_that_look_wrong_are_told(tmp_path: Path) -> None:
+    text = "code,date,close,volume,amount\n801010,2025-01-02,1,15.5,121\n801030,2025-01-02,1,0,\n"
+    right, wrong = options(volume="1e8-shares", amount="1e8-yuan"), options()
+    assert read(tmp_path / "a.csv", text, right)[2].notes() == []
+    frame, _, reader = read(tmp_path / "a.csv", text, wrong)
+    assert len(frame) == 2
+    assert reader.notes() == [
+        "--volume-unit shares looks wrong: the median volume of a day is 15.5 shares, "
+        "for one industry 1e+06 to 1e+12 is plausible",
+        "--amount-unit yuan looks wrong: the median amount of a day is 121 yuan, "
+        "for one industry 1e+07 to 2e+12 is plausible",
+    ]
+    assert read(tmp_path / "b.csv", "date,close,amount\n2025-01-02,1,2e11\n", options(True))[2].notes() == []
+    assert len(read(tmp_path / "b.csv", "date,close,amount\n2025-01-02,1,2e8\n", options(True))[2].notes()) == 1
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("benchmark", [False, True])
+def test_real_bars_have_right_units_and_no_contradiction(real_data: Path, benchmark: bool) -> None:
+    path = real_data / "market" / ("csi1000_daily.csv" if benchmark else "shenwan_l1_daily.csv")
+    hundred_millions = options(benchmark, "1e8-shares", "1e8-yuan")
+    for given, told in ((options(benchmark), 0 if benchmark else 2), (hundred_millions, 2 if benchmark else 0)):
+        reader = BarReader(replace(given, today=dt.date(2026, 12, 1)))
+        rejects: list[Reject] = []
+        assert sum(len(frame) for frame in read_bars(RowFile(path), reader, rejects.append)) > 500
+        assert rejects == []
+        assert len(reader.notes()) == told

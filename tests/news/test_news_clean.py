@@ -113,9 +113,7 @@ def test_real_telegraphs_are_clean_and_every_lead_became_the_title(real_data: Pa
     for row in sent:
         clean = clean_article(row["title"], row["content"])
         assert clean.title
-        assert not re.search(
-            r"</?(?:p|br|a|b|div|span|strong|em|img)\b[^<>]*>|&\w+;|[\0\u3000\n]", "".join(clean)
-        )
+        assert not re.search(r"</?(?:p|br|a|b|div|span|strong|em|img)\b[^<>]*>|&\w+;|[\0\u3000\n]", "".join(clean))
         if lead := re.match(r"\s*【(.+?)】", row["content"]):
             leads += 1
             assert clean.title == clean_text(lead[1])

@@ -25,9 +25,7 @@ def raw(*rows: dict[str, object]) -> pd.DataFrame:
         frame = pd.DataFrame(columns=["source", "source_id", "title", "content", "industries_given", "at"])
     times = [str(at) if len(str(at)) > 8 else f"{DAY} {at}" for at in frame.pop("at")]
     frame["published_at"] = pd.Series(pd.to_datetime(times)).dt.as_unit("us").dt.tz_localize("Asia/Shanghai")
-    frame["modified_at"] = frame["crawled_at"] = pd.Series(
-        [pd.NaT] * len(frame), dtype=frame["published_at"].dtype
-    )
+    frame["modified_at"] = frame["crawled_at"] = pd.Series([pd.NaT] * len(frame), dtype=frame["published_at"].dtype)
     frame = frame.assign(url="", origin="file:x", importance_given=float("nan"))
     return frame[list(RawNews.to_schema().columns)]
 
@@ -52,9 +50,7 @@ def ids(built: ArticleBuild) -> list[str]:
 
 
 def test_the_earliest_copy_is_kept_and_lists_the_later_ones() -> None:
-    built = build(
-        item("sina", "2", "10:05:00"), item("cls", "1", "10:00:00"), item("10jqka", "3", "11:00:00")
-    )
+    built = build(item("sina", "2", "10:05:00"), item("cls", "1", "10:00:00"), item("10jqka", "3", "11:00:00"))
     assert ids(built) == ["cls:1"]
     assert built.frame.loc[0, "duplicates"] == ["sina:2", "10jqka:3"]
     assert built.frame.loc[0, "article_id"] == article_id("cls", "1")
@@ -73,12 +69,8 @@ def test_the_earliest_copy_is_kept_and_lists_the_later_ones() -> None:
         ("", f"<p>{FLASH}（新华社）</p>"),
     ],
 )
-def test_a_reprint_with_another_title_dateline_credit_or_punctuation_is_a_copy(
-    title: str, content: str
-) -> None:
-    assert ids(build(item("cls", "1", "10:00:00"), item("sina", "2", "10:05:00", content, title))) == [
-        "cls:1"
-    ]
+def test_a_reprint_with_another_title_dateline_credit_or_punctuation_is_a_copy(title: str, content: str) -> None:
+    assert ids(build(item("cls", "1", "10:00:00"), item("sina", "2", "10:05:00", content, title))) == ["cls:1"]
 
 
 @pytest.mark.parametrize(
@@ -161,9 +153,7 @@ def test_rows_of_one_instant_are_ordered_by_source_and_id() -> None:
 
 
 def test_an_article_given_once_per_sector_keeps_all_its_sectors() -> None:
-    rows = [
-        {**item("official", "1", "10:00:00"), "industries_given": [code]} for code in ("801780", "801170")
-    ]
+    rows = [{**item("official", "1", "10:00:00"), "industries_given": [code]} for code in ("801780", "801170")]
     assert build(*rows).frame["industries_given"].to_list() == [["801170", "801780"]]
 
 
@@ -209,9 +199,7 @@ def test_what_follows_an_article_never_changes_it(
     rule = DeduplicateSettings(hours=hours, min_characters=12)
     past = [row for row in rows if str(row["at"]) < clock]
     future = [row for row in other if str(row["at"]) >= clock]
-    alone, followed = (
-        build_articles(DAY, raw(*sent), raw(), rule).frame for sent in (past, [*past, *future])
-    )
+    alone, followed = (build_articles(DAY, raw(*sent), raw(), rule).frame for sent in (past, [*past, *future]))
     seen = followed[followed["published_at"] < pd.Timestamp(clock, tz="Asia/Shanghai")].reset_index(drop=True)
     assert seen.drop(columns="duplicates").equals(alone.drop(columns="duplicates"))
     for before, after in zip(alone["duplicates"], seen["duplicates"], strict=True):

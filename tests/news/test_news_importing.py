@@ -150,12 +150,8 @@ def test_without_an_id_the_digest_of_url_and_text_is_the_id(tmp_path: Path) -> N
 
 
 def test_columns_and_source_map_given_by_the_user_come_first(tmp_path: Path) -> None:
-    path = lines(
-        tmp_path / "a.jsonl", {"kopf": "t", "wann": "2025-01-02 09:00", "title": "no", "source": "某报"}
-    )
-    frame, rejects, _ = read(
-        path, columns={"title": "kopf", "published_at": "wann"}, source_map={"某报": "moubao"}
-    )
+    path = lines(tmp_path / "a.jsonl", {"kopf": "t", "wann": "2025-01-02 09:00", "title": "no", "source": "某报"})
+    frame, rejects, _ = read(path, columns={"title": "kopf", "published_at": "wann"}, source_map={"某报": "moubao"})
     assert rejects == []
     assert frame[["title", "source"]].to_numpy().tolist() == [["t", "moubao"]]
 
@@ -184,8 +180,7 @@ def test_mixed_times_and_bare_days_are_told(tmp_path: Path) -> None:
     times = ("2025-01-02 09:00:00", "2025-01-02T09:00:00+08:00", "2025-01-03")
     _, _, reader = read(lines(tmp_path / "a.jsonl", *({"title": t, "time": t, "source": "a"} for t in times)))
     assert reader.notes() == [
-        "1 times have an offset and 1 have none: those were read as Asia/Shanghai (--time-zone "
-        "names another)",
+        "1 times have an offset and 1 have none: those were read as Asia/Shanghai (--time-zone names another)",
         "1 times are only a day: read as its last second, 23:59:59",
     ]
 
@@ -203,9 +198,7 @@ def test_today_without_a_time_is_not_the_future(tmp_path: Path) -> None:
 
 def test_half_a_surrogate_pair_is_replaced_and_whole_ones_stay(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text(
-        '{"source":"a","time":"2025-01-02 09:00","title":"x\\ud83d","content":"\\ud83d\\ude00"}\n'
-    )
+    path.write_text('{"source":"a","time":"2025-01-02 09:00","title":"x\\ud83d","content":"\\ud83d\\ude00"}\n')
     rows = RowFile(path)
     (frame,) = read_news(rows, NewsReader(NewsOptions(NOW)), lambda _: None)
     assert frame[["title", "content"]].to_numpy().tolist() == [["x\ufffd", "\U0001f600"]]

@@ -56,9 +56,7 @@ def day(text: str) -> dt.date:
         ("2026-02-25", "2026-02-21", 5),
     ],
 )
-def test_a_window_is_five_days_and_reaches_back_over_a_longer_closure(
-    session: str, first: str, length: int
-) -> None:
+def test_a_window_is_five_days_and_reaches_back_over_a_longer_closure(session: str, first: str, length: int) -> None:
     days = window_days(day(session), NEWS.window)
     assert (days[0], days[-1], len(days)) == (day(first), day(session), length)
 
@@ -119,9 +117,7 @@ def test_news_before_the_window_is_refused_by_name() -> None:
 
 
 def test_an_article_published_again_is_shown_once_as_first_published() -> None:
-    again = pd.concat(
-        [news(("a", "2025-05-28 09:00", 9, ["801170"])), news(("a", "2025-05-26 09:00", 8, ["801080"]))]
-    )
+    again = pd.concat([news(("a", "2025-05-28 09:00", 9, ["801170"])), news(("a", "2025-05-26 09:00", 8, ["801080"]))])
     window = build_window(SESSION, again, NEWS)
     assert window["importance"].to_list() == [8]
     assert window["published_at"].dt.date.to_list() == [day("2025-05-26")]
@@ -183,9 +179,7 @@ def test_a_window_read_back_from_parquet_gives_the_same_items(tmp_path) -> None:
 
 
 ROWS = st.lists(
-    st.tuples(
-        st.integers(0, 5 * 24 * 60 - 1), st.integers(8, 10), st.sampled_from([["801170"], ["801080"], []])
-    ),
+    st.tuples(st.integers(0, 5 * 24 * 60 - 1), st.integers(8, 10), st.sampled_from([["801170"], ["801080"], []])),
     min_size=1,
     max_size=15,
 )

@@ -1,4 +1,5 @@
-"""The landing store: idempotent, for news order-independent, for bars newest first, whole after a crash."""
+"""The landing store: idempotent, for news that does not contradict itself order-independent (of contradicting
+copies the first to land stays, and the others are told), for bars newest first, whole after a crash."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from finevolve_pipeline import tables
 from finevolve_pipeline.errors import InputError, MissingPartitionError, TableError
 from resources import landing as module
 from resources.landing import (
+    Contradiction,
     Landing,
     LandingLockedError,
     NewsCounts,
@@ -136,6 +138,66 @@ def test_a_later_publication_or_edit_tells_nothing_about_the_first(store: Landin
     assert day["importance_given"].tolist() == [7.0]
 
 
+@pytest.mark.parametrize("texts", [("x", "y"), ("y", "x")])
+def test_at_equal_times_the_text_that_landed_first_stays_and_the_other_is_told(
+    store: Landing, texts: tuple[str, str]
+) -> None:
+    first = news(item("a", "2025-01-02", title=texts[0], industries_given=["801010"]))
+    second = news(item("a", "2025-01-02", title=texts[1], industries_given=["801170"], importance_given=9.0))
+    store.merge_news(first)
+    before = content(store.root)
+    told = store.merge_news(second.set_axis([7]))
+    assert told == NewsCounts(known=1, contradictions=(Contradiction("cls", "a", 7, in_file=False),))
+    assert store.merge_news(first) == NewsCounts(known=1)
+    assert content(store.root) == before
+    assert store.merge_news(second, replace=True) == NewsCounts(updated=1)
+    day = store.read_news("cls", "2025-01-02")
+    assert day["title"].tolist() == [texts[1]]
+    assert [list(codes) for codes in day["industries_given"]] == [["801170"]]
+    after = content(store.root)
+    assert store.merge_news(second, replace=True) == NewsCounts(known=1) == store.merge_news(second)
+    assert content(store.root) == after
+
+
+def test_replacing_takes_no_later_publication(store: Landing) -> None:
+    store.merge_news(news(item("a", "2025-01-02", title="first")))
+    later = news(item("a", "2025-01-03", title="edited"))
+    assert store.merge_news(later) == NewsCounts(known=1) == store.merge_news(later, replace=True)
+    assert store.read_news("cls", "2025-01-02")["title"].tolist() == ["first"]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+def test_two_texts_for_one_id_of_a_file_are_told_however_it_is_cut(tmp_path: Path, replace: bool, cut: int) -> None:
+    rows = news(
+        item("a", "2025-01-02", title="x"),
+        item("a", "2025-01-02", title="y"),
+        item("a", "2025-01-03", title="z"),
+        item("a", "2025-01-02", title="x"),
+    )
+    store = Landing(tmp_path / "cut")
+    store.merge_news(news(item("a", "2025-01-02", title="w")))
+    for again in (False, True):
+        own: set[tuple[str, str]] = set()
+        parts = [part for part in (rows.iloc[:cut], rows.iloc[cut:]) if len(part)]
+        counts = [store.merge_news(part, replace=replace, own=own) for part in parts]
+        told = [c for count in counts for c in count.contradictions]
+        if replace:
+            assert told == [Contradiction("cls", "a", row, in_file=True) for row in (1, 2)]
+        else:  # of the stored text: all of the same time
+            assert told == [Contradiction("cls", "a", row, in_file=False) for row in (0, 1, 3)]
+        assert sum(count.updated for count in counts) == (replace and not again)
+        assert store.read_news("cls", "2025-01-02")["title"].tolist() == ["x" if replace else "w"]
+        assert store.news_partitions() == [("cls", "2025-01-02")]
+
+
+def test_an_earlier_row_in_a_later_table_of_the_file_is_told(store: Landing) -> None:
+    own: set[tuple[str, str]] = set()
+    store.merge_news(news(item("a", "2025-01-03", title="x")), own=own)
+    told = store.merge_news(news(item("a", "2025-01-02", title="y")).set_axis([9]), own=own)
+    assert told == NewsCounts(updated=1, contradictions=(Contradiction("cls", "a", 9, in_file=True),))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_order_and_chunks_of_merging_do_not_matter(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -144,13 +206,14 @@ def test_order_and_chunks_of_merging_do_not_matter(tmp_path: Path, seed: int) ->
             f"id{chance.randrange(12)}",
             f"2025-01-0{chance.randrange(1, 5)} 0{chance.randrange(3)}:00",
             source=chance.choice(["cls", "sina"]),
-            title=chance.choice(["x", "y"]),
             origin=chance.choice(["file:1", "file:2"]),
             industries_given=sorted(chance.sample(["801010", "801170", "801780"], chance.randrange(3))),
             importance_given=chance.choice([np.nan, 3.0, 8.0]),
         )
         for _ in range(40)
     ]
+    for version in items:  # another text at another time is an edit; at the same time it would contradict
+        version["title"] = f"as of {version['published_at']}"
     whole = Landing(tmp_path / "whole")
     whole.merge_news(news(*items))
     chance.shuffle(items)
@@ -220,9 +283,7 @@ def test_a_file_of_another_writer_is_refused(store: Landing) -> None:
 
 def test_bars_newest_number_wins_and_is_counted(store: Landing) -> None:
     store.merge_bars("industry_bars", bars(("2025-01-03", "801010", 2893.08), ("2025-01-03", "801030", 1.0)))
-    counts = store.merge_bars(
-        "industry_bars", bars(("2025-01-03", "801010", 2893.10), ("2025-01-06", "801010", 5.0))
-    )
+    counts = store.merge_bars("industry_bars", bars(("2025-01-03", "801010", 2893.10), ("2025-01-06", "801010", 5.0)))
     assert (counts.added, counts.updated, counts.known) == (1, 1, 0)
     assert counts.revised_closes == (Revision("2025-01-03", "801010", "close", 2893.08, 2893.10),)
     assert str(counts.revisions[0]) == "801010 2025-01-03 close 2893.08 -> 2893.1"
@@ -257,9 +318,7 @@ def test_a_second_importer_is_refused_and_leftovers_are_swept(store: Landing) ->
     leftover.write_bytes(b"half")
     with open(store.root / ".lock", "ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(
-            LandingLockedError, match="another import is writing here; wait until it has ended"
-        ):
+        with pytest.raises(LandingLockedError, match="another import is writing here; wait until it has ended"):
             store.merge_news(news(item("a", "2025-01-02")))
         assert leftover.exists()
     assert store.merge_news(news(item("a", "2025-01-02"))).added == 1

@@ -21,9 +21,7 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 @pytest.fixture(scope="module")
 def world() -> SynthWorld:
     return generate(
-        SynthSettings(
-            first_session=dt.date(2025, 4, 28), last_session=dt.date(2025, 5, 9), articles_per_day=30
-        )
+        SynthSettings(first_session=dt.date(2025, 4, 28), last_session=dt.date(2025, 5, 9), articles_per_day=30)
     )
 
 
@@ -44,9 +42,7 @@ def test_news_is_imported_without_a_reject_or_a_change(world: SynthWorld, files:
 
 def _imported_bars(path: Path, units: Units, benchmark: bool) -> tuple[pd.DataFrame, list[Reject]]:
     rejects: list[Reject] = []
-    options = BarOptions(
-        benchmark, NOW.date(), units.volume, units.amount, ("--volume-unit", "--amount-unit")
-    )
+    options = BarOptions(benchmark, NOW.date(), units.volume, units.amount, ("--volume-unit", "--amount-unit"))
     bars = pd.concat(read_bars(RowFile(path), BarReader(options), rejects.append), ignore_index=True)
     return bars, rejects
 

@@ -23,9 +23,7 @@ from finevolve_pipeline.synth.world import SynthSettings, SynthWorld, generate
 from finevolve_pipeline.tables import Bars, RawNews, conform
 from finevolve_pipeline.universe import BENCHMARK, CODES
 
-SMALL = SynthSettings(
-    first_session=dt.date(2025, 4, 28), last_session=dt.date(2025, 5, 9), articles_per_day=30
-)
+SMALL = SynthSettings(first_session=dt.date(2025, 4, 28), last_session=dt.date(2025, 5, 9), articles_per_day=30)
 HORIZONS = (10, 20, 40)
 PRICES = ["open", "high", "low", "close"]
 
@@ -167,12 +165,7 @@ def test_bars_are_possible_days(world: SynthWorld) -> None:
         assert (whole["high"] >= whole[PRICES].max(axis=1)).all()
         assert (whole["low"] <= whole[PRICES].min(axis=1)).all()
         assert (whole[["volume", "amount"]] > 0).all(axis=None)
-    assert (
-        world.industry_bars.groupby("session")["code"]
-        .apply(list)
-        .map(lambda codes: codes == list(CODES))
-        .all()
-    )
+    assert world.industry_bars.groupby("session")["code"].apply(list).map(lambda codes: codes == list(CODES)).all()
     assert set(world.benchmark_bars["code"]) == {BENCHMARK}
 
 
@@ -193,9 +186,7 @@ def _cross_sectional_ic(world: SynthWorld, regime: str) -> float:
         truth[truth["regime"] == regime], left_on=["predicted_on", "code"], right_on=["session", "code"]
     ).dropna(subset=["alpha"])
     by_day = cells.groupby(["horizon", "session"])
-    return float(
-        by_day[["tone", "alpha"]].apply(lambda day: day["tone"].corr(day["alpha"], method="spearman")).mean()
-    )
+    return float(by_day[["tone", "alpha"]].apply(lambda day: day["tone"].corr(day["alpha"], method="spearman")).mean())
 
 
 def test_tone_predicts_in_regime_a_and_misleads_in_regime_b() -> None:
@@ -205,9 +196,7 @@ def test_tone_predicts_in_regime_a_and_misleads_in_regime_b() -> None:
 
 
 def test_without_a_signal_tone_predicts_nothing() -> None:
-    worlds = [
-        generate(SynthSettings(seed=seed, signal=0.0, turns=(), articles_per_day=1)) for seed in range(4)
-    ]
+    worlds = [generate(SynthSettings(seed=seed, signal=0.0, turns=(), articles_per_day=1)) for seed in range(4)]
     assert abs(np.mean([_cross_sectional_ic(world, "A") for world in worlds])) < 0.08
 
 
@@ -273,8 +262,6 @@ def test_cleaning_and_deduplication_find_exactly_the_planted_copies(world: Synth
         build_articles(day, by_day[day], by_day.get(day - dt.timedelta(days=1), nothing), rules).frame
         for day in world.settings.news_days
     )
-    made, copies = (
-        set(frame["source"] + ":" + frame["source_id"]) for frame in (world.news, world.truth.copies)
-    )
+    made, copies = (set(frame["source"] + ":" + frame["source_id"]) for frame in (world.news, world.truth.copies))
     assert set(kept["source"] + ":" + kept["source_id"]) == made - copies
     assert not (kept["title"] + kept["content"]).str.contains("<|&nbsp|\u3000|\x00|【").any()
