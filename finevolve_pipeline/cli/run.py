@@ -125,8 +125,7 @@ def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
         ExperimentLockedError: another process replays one of the experiments; nothing has been done then.
     """
     for key in wanted.experiments:
-        with pipeline.store.replays.lock(key):
-            pass
+        pipeline.store.replays.require_unlocked(key)
     with open_instance(pipeline.home) as instance, progress_bar() as progress:
         observer = ProgressObserver(progress, {})
         materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home, observer), instance)

@@ -33,6 +33,7 @@ from finevolve_pipeline.contracts import table_of
 from finevolve_pipeline.digests import canonical_json, digest_bytes, digest_json
 from finevolve_pipeline.errors import ExperimentLockedError, MissingPartitionError, ReplayMismatchError
 from finevolve_pipeline.files import PARTIAL, parquet_bytes, write_atomically
+from finevolve_pipeline.processes import is_alive
 from finevolve_pipeline.tables import Contract, Predictions, Retrievals, arrow_schema
 
 PREDICTIONS = "predictions.parquet"
@@ -333,11 +334,7 @@ class ReplayStore:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 held.seek(0)
-                owner = held.read().strip()
-                who = f"process {owner}" if owner else "another process"
-                raise ExperimentLockedError(
-                    f"experiment {experiment}: {who} is replaying it; wait, or stop that process"
-                ) from None
+                raise _locked(experiment, held.read().strip()) from None
             held.truncate(0)
             held.write(str(os.getpid()))
             held.flush()
@@ -347,6 +344,19 @@ class ReplayStore:
                 yield
             finally:
                 held.truncate(0)
+
+    def require_unlocked(self, experiment: str) -> None:
+        """Ask, without taking the lock, whether a living process holds it.
+
+        Raises:
+            ExperimentLockedError: one does.
+        """
+        try:
+            owner = (self.folder(experiment) / LOCK).read_text("ascii").strip()
+        except FileNotFoundError:
+            return
+        if owner and is_alive(owner):
+            raise _locked(experiment, owner)
 
     def write_identity(self, experiment: str, identity: Mapping[str, object]) -> None:
         """Say, readably, what the days to come rest on. Only while no day is committed."""
@@ -415,6 +425,11 @@ class ReplayStore:
             return ()
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
         return tuple(day for day in map(_day, names) if day is not None)
+
+
+def _locked(experiment: str, owner: str) -> ExperimentLockedError:
+    who = f"process {owner}" if owner else "another process"
+    return ExperimentLockedError(f"experiment {experiment}: {who} is replaying it; wait, or stop that process")
 
 
 def _day(name: str) -> dt.date | None:

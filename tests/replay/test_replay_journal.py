@@ -170,3 +170,13 @@ def test_a_reset_waits_for_nobody(store):
     with store.lock(KEY), pytest.raises(ExperimentLockedError):
         store.reset(KEY, SESSIONS[0])
     assert store.sessions(KEY) == SESSIONS
+
+
+def test_a_held_lock_is_seen_without_taking_it(tmp_path):
+    store = ReplayStore(tmp_path)
+    store.require_unlocked("pipe-rules")
+    with store.lock("pipe-rules"), pytest.raises(ExperimentLockedError, match="pipe-rules: process"):
+        store.require_unlocked("pipe-rules")
+    store.require_unlocked("pipe-rules")
+    (tmp_path / "pipe-rules" / "lock").write_text("999999999")
+    store.require_unlocked("pipe-rules")
