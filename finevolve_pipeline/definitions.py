@@ -25,7 +25,7 @@ from resources.table_store import TableStore
 def build_graph(settings: Settings, home: Path) -> Graph:
     """The dataset's graph: sources are those of the settings and those that imports into `home` named."""
     extra = (source for source in registered_sources(home) if source not in settings.news.sources)
-    return Graph(settings, (*settings.news.sources, *extra), build_backbone(settings.tagging.backbone, settings))
+    return Graph(settings, (*settings.news.sources, *extra), build_backbone(settings.tagging.backbone, settings, home))
 
 
 def build_defs(

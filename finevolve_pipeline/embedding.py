@@ -2,7 +2,8 @@
 
 The default `hashing` embedder needs no weights: it counts character n-grams in hashed buckets. Its vectors
 are the same on every platform, because counting is exact and each later step is one correctly rounded
-operation. Vectors are never stored; they are computed again from the text.
+operation. They are never stored, but computed again from the text. Embedders with weights live in
+`resources.embedders`; their vectors are cached.
 """
 
 from __future__ import annotations
@@ -30,7 +31,17 @@ class Embedder(Protocol):
         """Everything that can change a vector, as JSON; never a secret."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of the texts, shape (texts, dimensions), each of length 1; a zero row for an empty text."""
+        """Vectors of the texts, shape (texts, dimensions), each of length 1; a zero row for an empty text.
+
+        Raises:
+            SettingsError: the embedder cannot be used as the settings say.
+            BackboneError, BudgetError: as `llm.requests.Backbone.answer`.
+            CacheMissError: only cached vectors may be used, and one is missing.
+        """
+
+    def cut(self, texts: Sequence[str]) -> int:
+        """Of how many texts the embedder reads only the beginning: the same number whenever it is asked, from the
+        cache too. Raises as `embed`, since what was never embedded is embedded first."""
 
 
 _MULTIPLIER = np.uint32(0x9E3779B1)  # 2**32 / golden ratio, odd: neighbouring code points land far apart
@@ -92,6 +103,10 @@ class HashingEmbedder:
             if total:
                 vectors[row] = np.sign(counts) * np.sqrt(np.abs(counts) / total)
         return vectors
+
+    def cut(self, texts: Sequence[str]) -> int:
+        """None: every text is read to its end."""
+        return 0
 
     def _counts(self, text: str) -> npt.NDArray[np.int64]:
         points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.uint32)

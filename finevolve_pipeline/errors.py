@@ -62,3 +62,32 @@ class AnswerError(FinEvolveError):
     """A backbone's answer that cannot be read as the requested JSON."""
 
     exit_code = 1
+
+
+class BackboneError(FinEvolveError):
+    """A provider that cannot be used or does not answer; the run stops, and goes on where it stopped."""
+
+    exit_code = 1
+
+
+class BudgetError(FinEvolveError):
+    """A call that could take the spending beyond the budget; it was not made.
+
+    `may_wait`: only what calls under way could still cost stands against it; when they have ended there may be room.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, may_wait: bool = False) -> None:
+        super().__init__(message)
+        self.may_wait = may_wait
+
+
+class CacheMissError(FinEvolveError):
+    """An answer or vector that is not in the cache while only the cache may be used."""
+
+    exit_code = 1
+
+
+class CacheError(FinEvolveError):
+    """A cache, bundle or ledger that is damaged or of another version."""

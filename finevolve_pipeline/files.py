@@ -6,8 +6,10 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,11 +22,18 @@ PARTIAL = ".partial-"
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` to `path` through a temporary name in the same folder, flushed to disk, then renamed."""
+    with writing_atomically(path) as sink:
+        sink.write(data)
+
+
+@contextmanager
+def writing_atomically(path: Path) -> Iterator[BinaryIO]:
+    """The same for what is too large for memory; a block that ends by an exception leaves `path` as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{PARTIAL}{os.getpid()}-{uuid.uuid4().hex[:8]}-{path.name}")
     try:
         with open(temporary, "wb") as sink:
-            sink.write(data)
+            yield sink
             sink.flush()
             os.fsync(sink.fileno())
         os.replace(temporary, path)

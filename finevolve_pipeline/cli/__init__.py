@@ -14,12 +14,15 @@ from pathlib import Path
 
 import click
 
+from finevolve_pipeline.cli.cache import cache_group
 from finevolve_pipeline.cli.exports import export_group
 from finevolve_pipeline.cli.imports import import_group
 from finevolve_pipeline.cli.inspect import alpha_command, doctor_command, ic_command, status_command
 from finevolve_pipeline.cli.maintain import audit_command, report_command, reset_command
+from finevolve_pipeline.cli.money import estimate_command, usage_command
 from finevolve_pipeline.cli.run import run_command
 from finevolve_pipeline.cli.synthetic import demo_command, synth_command
+from finevolve_pipeline.cli.tagging import tagging_group
 from finevolve_pipeline.errors import FinEvolveError
 
 
@@ -48,7 +51,11 @@ for command in (
     demo_command,
     synth_command,
     import_group,
+    estimate_command,
     run_command,
+    usage_command,
+    cache_group,
+    tagging_group,
     status_command,
     alpha_command,
     ic_command,

@@ -21,7 +21,10 @@ from finevolve_pipeline.cli.output import (
 )
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import MissingPartitionError
-from finevolve_pipeline.replay.audit import audit
+from finevolve_pipeline.llm.requests import Backbone
+from finevolve_pipeline.llm.rules.backbone import RulesBackbone
+from finevolve_pipeline.replay.audit import Recalling, audit
+from finevolve_pipeline.settings import CacheSettings
 from resources.backbones import build_backbone
 from resources.embedders import build_embedder
 
@@ -88,7 +91,9 @@ def audit_command(experiments: tuple[str, ...], cuts: tuple[dt.date, ...], repla
     must come out byte for byte. Planted cheaters must be caught. Exit code 1 if any check fails.
     """
     pipeline = Pipeline.in_force()
-    settings, store = pipeline.settings, pipeline.store
+    # Answers are only recalled: an audit of a model's run costs nothing and needs no key.
+    settings = pipeline.settings.model_copy(update={"cache": CacheSettings(mode="use")})
+    store = pipeline.store
     known = [settings.experiment(key) for key in experiments] or [
         e for e in settings.all_experiments if store.replays.head_digest(e.key) is not None
     ]
@@ -104,8 +109,8 @@ def audit_command(experiments: tuple[str, ...], cuts: tuple[dt.date, ...], repla
                     settings=settings,
                     reader=store,
                     store=store.replays,
-                    backbone=build_backbone(experiment.backbone, settings),
-                    embedder=build_embedder(settings),
+                    backbone=_recalling(build_backbone(experiment.backbone, settings, pipeline.home, experiment.key)),
+                    embedder=build_embedder(settings, pipeline.home),
                     cuts=cuts,
                     replayed=replayed,
                     progress=lambda text: progress.update(task, description=text[:28], advance=1),
@@ -123,3 +128,8 @@ def audit_command(experiments: tuple[str, ...], cuts: tuple[dt.date, ...], repla
             )
     if not all(report.ok for report in reports):
         raise click.exceptions.Exit(1)
+
+
+def _recalling(backbone: Backbone) -> Backbone:
+    """The same backbone for an audit, where asking it costs something."""
+    return backbone if isinstance(backbone, RulesBackbone) else Recalling(backbone)

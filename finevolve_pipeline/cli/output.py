@@ -95,8 +95,8 @@ class Pipeline:
 
     def parts(self, experiment: Experiment) -> Parts:
         """What an experiment's replay is made of."""
-        backbone = build_backbone(experiment.backbone, self.settings)
-        return Parts(self.settings, self.store, backbone, build_embedder(self.settings))
+        backbone = build_backbone(experiment.backbone, self.settings, self.home, experiment.key)
+        return Parts(self.settings, self.store, backbone, build_embedder(self.settings, self.home))
 
     @cached_property
     def store(self) -> TableStore:

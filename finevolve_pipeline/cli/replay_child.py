@@ -1,4 +1,5 @@
-"""The process in which `finevolve run` replays one experiment: EXPERIMENT FIRST LAST PARENT-PID.
+"""The process in which `finevolve run` replays experiments that stand together: FROM-EXPERIMENT TO-EXPERIMENT FIRST
+LAST PARENT-PID.
 
 Not for people: `finevolve run` starts it, follows its progress in the store, and reads its last line if it fails.
 """
@@ -17,6 +18,7 @@ from finevolve_pipeline.cli.dagster_home import join_instance
 from finevolve_pipeline.cli.output import Pipeline
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import FinEvolveError
+from finevolve_pipeline.settings import Settings
 
 
 def watch_parent(parent: int) -> None:
@@ -30,17 +32,24 @@ def watch_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main(experiment: str, first: str, last: str, parent: str) -> None:
-    """Materialise the sessions `first` to `last` of an experiment as one Dagster run."""
+def stretch(settings: Settings, first: str, last: str) -> list[str]:
+    """Keys of the experiments from `first` to `last`, in the settings' order."""
+    keys = [experiment.key for experiment in settings.all_experiments]
+    return keys[keys.index(first) : keys.index(last) + 1]
+
+
+def main(from_experiment: str, to_experiment: str, first: str, last: str, parent: str) -> None:
+    """Materialise the sessions `first` to `last` of a stretch of experiments as one Dagster run."""
     watch_parent(int(parent))
     pipeline = Pipeline.in_force()
     try:
         # Asked before the run starts, so that a second process leaves no failed run behind.
-        with pipeline.store.replays.lock(experiment):
-            pass
+        for key in stretch(pipeline.settings, from_experiment, to_experiment):
+            with pipeline.store.replays.lock(key):
+                pass
         with join_instance(pipeline.home) as instance:
             materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home), instance)
-            materialiser.materialise(["replay"], f"{first}|{experiment}", f"{last}|{experiment}")
+            materialiser.materialise(["replay"], f"{first}|{from_experiment}", f"{last}|{to_experiment}")
     except FinEvolveError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import click
 import dagster as dg
@@ -37,6 +38,7 @@ from finevolve_pipeline.errors import ExperimentLockedError, FinEvolveError, Rep
 from finevolve_pipeline.graph import SINGLE
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.replay.runner import verify
+from finevolve_pipeline.settings import BUDGET_VARIABLE, CACHE_VARIABLE, CacheSettings, ModelSettings, Settings
 
 _POLL_SECONDS = 0.2
 _STOPPING_SECONDS = 10
@@ -62,7 +64,13 @@ class ProgressObserver:
 @click.option("--to", "last", type=Day(), help="Last session (default: the window's last).")
 @click.option("--mechanism", "mechanisms", multiple=True, help="Only these mechanisms (repeatable).")
 @click.option("--backbone", "backbones", multiple=True, help="Only these backbones (repeatable).")
-@click.option("--jobs", type=click.IntRange(1, 64), default=None, help="Experiments replayed at once (default: cores).")
+@click.option("--jobs", type=click.IntRange(1, 64), default=None, help="Processes that replay (default: cores).")
+@click.option(
+    "--cache",
+    type=click.Choice(get_args(CacheSettings.model_fields["mode"].annotation)),
+    help="What is done with answers given before: use them, refresh them, or ask nobody (replay-only).",
+)
+@click.option("--budget", type=click.FloatRange(min=0), help="USD that this home may spend in all.")
 @json_option
 def run_command(
     first: dt.date | None,
@@ -70,14 +78,20 @@ def run_command(
     mechanisms: tuple[str, ...],
     backbones: tuple[str, ...],
     jobs: int | None,
+    cache: str | None,
+    budget: float | None,
     as_json: bool,
 ) -> None:
     """Materialise what is missing or stale, through Dagster: inputs, replay, information coefficients, report.
 
     An experiment is a chain: its days are replayed in order from the window's first session on, so --from reaches
     back to the first day not yet replayed; stored days are kept. Stop it any time; the same command goes on where
-    it stopped.
+    it stopped. Experiments that ask a model over the network share a process, its limits and its answers.
     """
+    # Child processes read the same variables.
+    for variable, value in ((CACHE_VARIABLE, cache), (BUDGET_VARIABLE, budget)):
+        if value is not None:
+            os.environ[variable] = str(value)
     pipeline = Pipeline.in_force()
     chosen = choose_experiments(pipeline, mechanisms, backbones)
     sessions = asked_sessions(pipeline.graph, first, last)
@@ -172,34 +186,43 @@ def _same_source(key: str, first: str) -> bool:
     return key.partition("|")[2] == first.partition("|")[2]
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Experiments that one process replays, and the first session that is due for any of them."""
+
+    experiments: tuple[str, ...]
+    first: dt.date
+
+
 @dataclass
 class _Child:
-    """A process that replays one experiment, and where it writes what it has to say."""
+    """A process that replays experiments, and where it writes what it has to say."""
 
-    experiment: str
+    group: _Group
     process: subprocess.Popen[bytes]
     log: Path
-    task: TaskID
+    tasks: dict[str, TaskID]
 
 
 def _replay_all(
     pipeline: Pipeline, wanted: Wanted, jobs: int, progress: Progress, instance: dg.DagsterInstance
 ) -> None:
-    """Every experiment up to the last wanted session, `jobs` of them at once, each in a process of its own.
+    """Every experiment up to the last wanted session, in `jobs` processes at once.
 
-    One experiment's failure does not stop the others; it is told when all have ended.
+    One process's failure does not stop the others; it is told when all have ended.
     """
     last = wanted.sessions[-1]
-    waiting = _due_experiments(pipeline, wanted, recorded(instance, "replay"))
+    waiting = _groups(pipeline.settings, _due_experiments(pipeline, wanted, recorded(instance, "replay")))
     running: list[_Child] = []
     failures: list[FinEvolveError] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(_start_child(pipeline, *waiting.pop(0), last, progress))
+                running.append(_start_child(pipeline, waiting.pop(0), last, progress))
             time.sleep(_POLL_SECONDS)
             for child in list(running):
-                progress.update(child.task, completed=_stored(pipeline.store.replays, child.experiment, last))
+                for key, task in child.tasks.items():
+                    progress.update(task, completed=_stored(pipeline.store.replays, key, last))
                 code = child.process.poll()
                 if code is not None:
                     running.remove(child)
@@ -214,6 +237,25 @@ def _replay_all(
                 child.process.kill()
                 child.process.wait()
     _raise_all(sorted(failures, key=lambda failure: failure.exit_code, reverse=True))
+
+
+def _groups(settings: Settings, due: Sequence[tuple[str, dt.date]]) -> list[_Group]:
+    """Due experiments by process. Those that wait for a network stand together, as far as they are neighbours in the
+    settings' order (a Dagster run takes a range); those that compute have a process each."""
+    order = [experiment.key for experiment in settings.all_experiments]
+    groups: list[_Group] = []
+    for key, first in due:
+        before = groups[-1] if groups else None
+        follows = before is not None and order.index(before.experiments[-1]) + 1 == order.index(key)
+        if before is not None and follows and all(_waits(settings, one) for one in (key, before.experiments[-1])):
+            groups[-1] = _Group((*before.experiments, key), min(before.first, first))
+        else:
+            groups.append(_Group((key,), first))
+    return groups
+
+
+def _waits(settings: Settings, key: str) -> bool:
+    return isinstance(settings.backbones[settings.experiment(key).backbone], ModelSettings)
 
 
 def _due_experiments(pipeline: Pipeline, wanted: Wanted, told: Mapping[str, str]) -> list[tuple[str, dt.date]]:
@@ -260,10 +302,11 @@ def _first_due(pipeline: Pipeline, key: str, last: dt.date, told: Mapping[str, s
     return None
 
 
-def _start_child(pipeline: Pipeline, experiment: str, first: dt.date, last: dt.date, progress: Progress) -> _Child:
-    log = pipeline.home / "logs" / f"replay-{experiment}-{os.getpid()}.log"
+def _start_child(pipeline: Pipeline, group: _Group, last: dt.date, progress: Progress) -> _Child:
+    keys = group.experiments
+    log = pipeline.home / "logs" / f"replay-{keys[0]}-{os.getpid()}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    arguments = [experiment, first.isoformat(), last.isoformat(), str(os.getpid())]
+    arguments = [keys[0], keys[-1], group.first.isoformat(), last.isoformat(), str(os.getpid())]
     with open(log, "wb") as sink:
         process = subprocess.Popen(
             [sys.executable, "-m", "finevolve_pipeline.cli.replay_child", *arguments],
@@ -273,9 +316,11 @@ def _start_child(pipeline: Pipeline, experiment: str, first: dt.date, last: dt.d
             env={**os.environ, "FINEVOLVE_HOME": str(pipeline.home)},
         )
     total = sum(session <= last for session in pipeline.graph.sessions)
-    done = _stored(pipeline.store.replays, experiment, last)
-    task = progress.add_task(f"replay {experiment}", total=total, completed=done)
-    return _Child(experiment, process, log, task)
+    tasks = {
+        key: progress.add_task(f"replay {key}", total=total, completed=_stored(pipeline.store.replays, key, last))
+        for key in keys
+    }
+    return _Child(group, process, log, tasks)
 
 
 def _stored(store: ReplayStore, experiment: str, last: dt.date) -> int:
@@ -291,7 +336,8 @@ def _failures(child: _Child, code: int) -> list[FinEvolveError]:
     said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None)
     if code == ExperimentLockedError.exit_code and said:
         return [ExperimentLockedError(said)]
-    return [RunFailed(said or f"replay of {child.experiment} ended with code {code}; see {child.log}")]
+    names = ", ".join(child.group.experiments)
+    return [RunFailed(said or f"replay of {names} ended with code {code}; see {child.log}")]
 
 
 def summary(pipeline: Pipeline, wanted: Wanted) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """Reading answers: JSON text of any backbone becomes a typed answer, or an `AnswerError`.
 
-Repair covers what models do around good JSON: code fences, words before and after, trailing commas, NaN. It
-never invents a value. A bad score costs its own horizon only.
+Repair covers what models do around good JSON: code fences, words before and after, reasoning before, trailing commas,
+NaN. It never invents a value: a key that stands twice with different values has none. A bad score costs its own horizon
+only; a name that is no industry is set aside, not guessed at.
 """
 
 from __future__ import annotations
@@ -12,27 +13,65 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from finevolve_pipeline.errors import AnswerError, UniverseError
-from finevolve_pipeline.universe import industry
+from finevolve_pipeline.errors import AnswerError
+from finevolve_pipeline.universe import industry_named
 
 SCOPES = ("industry", "market", "none")
 LONGEST = 200_000
 STARTS_TRIED = 8
+LONGEST_NAME = 60
+"""Characters of a rejected industry name that are kept."""
 
-_DECODER = json.JSONDecoder()
+
+@dataclass(frozen=True)
+class _Ambiguous:
+    """A key that stands in an object twice, with these values."""
+
+    values: tuple[object, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(_shown(value) for value in self.values)
+
+
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; keys that stand there twice with the same value are one, with different ones ambiguous."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        before = found.get(key, value)
+        if before is value or (type(before) is type(value) and before == value):
+            found[key] = value
+        else:
+            earlier = before.values if isinstance(before, _Ambiguous) else (before,)
+            found[key] = _Ambiguous((*earlier, value))
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct_keys)
+_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.S | re.I)
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.S)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class TagAnswer:
-    """An article's tags. `industries` are sorted Shenwan codes, empty unless `scope` is industry."""
+    """An article's tags.
+
+    Attributes:
+        industries: sorted Shenwan codes, empty unless `scope` is industry.
+        scope: industry, market or none.
+        rejected: names given for industries that are none, sorted.
+        contradiction: why scope and industries do not fit together; empty if they do. Industries given with scope
+            market or none are then left out, and scope industry with unknown names only becomes none: nobody is shown
+            news of an industry by a slip.
+    """
 
     industries: tuple[str, ...]
     scope: str
     importance: int
     importance_reason: str
     topics: tuple[str, ...]
+    rejected: tuple[str, ...] = ()
+    contradiction: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,26 +92,88 @@ def parse_tag(text: str) -> TagAnswer:
     """The tags in an answer.
 
     Raises:
-        AnswerError: no JSON object, an unknown industry or scope, scope and industries that contradict each
-            other, or an importance that is no whole number from 1 to 10.
+        AnswerError: no JSON object, no list of industries, an unknown scope, scope industry without any name, or an
+            importance that is no whole number from 1 to 10.
     """
-    answer = _json_object(text, "industries")
-    codes = answer.get("industries")
-    if not isinstance(codes, list):
-        raise AnswerError(f"answer: industries {_shown(codes)} is no list")
-    industries = tuple(sorted({_code(one) for one in codes}))
+    return _tags(_json_object(text, "industries"))
+
+
+def tag_flaws(answer: TagAnswer) -> tuple[str, ...]:
+    """What is wrong with tags that could be read: names that are no industries, a contradicted scope."""
+    unknown = tuple(f"industry {_shown(name)} is none of the 31 codes" for name in answer.rejected)
+    return (*unknown, answer.contradiction) if answer.contradiction else unknown
+
+
+def parse_tag_batch(text: str, ids: tuple[str, ...]) -> dict[str, TagAnswer | str]:
+    """The tags of several articles in one answer, by article.
+
+    Args:
+        text: the answer; its items are named by number, `1` for the first article.
+        ids: the articles, in the order in which they were shown.
+
+    Returns:
+        For each of `ids` its tags, or what is wrong with its item.
+
+    Raises:
+        AnswerError: no JSON object, or no list of articles.
+    """
+    items = _json_object(text, "articles").get("articles")
+    if not isinstance(items, list):
+        raise AnswerError(f"answer: articles {_shown(items)} is no list")
+    by_number: dict[str, list[dict[str, Any]]] = {}
+    for item in items:
+        if isinstance(item, dict):
+            by_number.setdefault(_text(item.get("id")), []).append(item)
+    return {one: _item(by_number.get(str(number), [])) for number, one in enumerate(ids, 1)}
+
+
+def _item(found: list[dict[str, Any]]) -> TagAnswer | str:
+    if len(found) != 1:
+        return f"answer: {len(found)} items for this article"
+    try:
+        return _tags(found[0])
+    except AnswerError as unreadable:
+        return str(unreadable)
+
+
+def _tags(answer: dict[str, Any]) -> TagAnswer:
+    named = answer.get("industries")
+    if not isinstance(named, list):
+        raise AnswerError(f"answer: industries {_shown(named)} is no list")
+    codes, rejected = _industries(named)
     scope = answer.get("scope")
     if scope not in SCOPES:
         raise AnswerError(f"answer: scope {_shown(scope)} is none of {', '.join(SCOPES)}")
-    if (scope == "industry") != bool(industries):
-        raise AnswerError(f"answer: scope {scope!r} with {len(industries)} industries contradicts itself")
+    if scope == "industry" and not codes and not rejected:
+        raise AnswerError("answer: scope 'industry' without any industry")
+    contradiction = ""
+    if scope == "industry" and not codes:
+        contradiction = "scope 'industry' without any industry that is known"
+    elif scope != "industry" and codes:
+        contradiction = f"scope {scope!r} with {len(codes)} industries contradicts itself"
     return TagAnswer(
-        industries=industries,
-        scope=scope,
+        industries=() if contradiction else codes,
+        scope="none" if contradiction and scope == "industry" else str(scope),
         importance=_importance(answer.get("importance")),
         importance_reason=_text(answer.get("importance_reason")),
         topics=_topics(answer.get("topics")),
+        rejected=rejected,
+        contradiction=contradiction,
     )
+
+
+def _industries(named: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Codes of the industries named, and the names that are none; both sorted."""
+    codes: set[str] = set()
+    rejected: set[str] = set()
+    for one in named:
+        name = _text(one)
+        found = industry_named(name)
+        if found is not None:
+            codes.add(found.code)
+        elif name:
+            rejected.add(name[:LONGEST_NAME])
+    return tuple(sorted(codes)), tuple(sorted(rejected))
 
 
 def parse_prediction(
@@ -95,6 +196,8 @@ def parse_prediction(
             score, problem = math.nan, f"scores {_shown(given)} is no object"
         elif str(horizon) not in given:
             score, problem = math.nan, "score is missing"
+        elif isinstance(given[str(horizon)], _Ambiguous):
+            score, problem = math.nan, f"score stands there twice, {given[str(horizon)]}"
         else:
             score, problem = _score(given[str(horizon)], out_of_range)
         scores[horizon] = score
@@ -138,15 +241,6 @@ def _finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _code(value: object) -> str:
-    if not isinstance(value, str):
-        raise AnswerError(f"answer: industry {_shown(value)} is no text")
-    try:
-        return industry(value).code
-    except UniverseError as unknown:
-        raise AnswerError(f"answer: {unknown}") from None
-
-
 def _importance(value: object) -> int:
     number = _finite(value)
     if number is None or number != int(number) or not 1 <= number <= 10:
@@ -167,7 +261,7 @@ def _text(value: object) -> str:
         return value.strip()
     if isinstance(value, list):
         return "；".join(_text(one) for one in value)
-    return str(value)
+    return str(value)  # numbers, objects, and what stands there twice
 
 
 def _shown(value: object) -> str:
@@ -179,6 +273,7 @@ def _json_object(text: str, key: str) -> dict[str, Any]:
     """The answer's object, read as it stands, else without trailing commas. `key` marks the right object."""
     if len(text) > LONGEST:
         raise AnswerError(f"answer: {len(text)} characters are more than the {LONGEST} that are read")
+    text = _THOUGHT.sub("", text.lstrip("\ufeff"), count=1)
     found = _first_object(text, key)
     if found is None:
         found = _first_object(_TRAILING_COMMA.sub(lambda comma: comma.group(1) or "", text), key)
@@ -204,3 +299,8 @@ def _first_object(text: str, key: str) -> dict[str, Any] | None:
             return found
         start = text.find("{", start + 1)
     return None
+
+
+def prediction_flaws(answer: PredictionAnswer) -> tuple[str, ...]:
+    """What is wrong with a prediction, one text per invalid horizon."""
+    return tuple(f"horizon {horizon}: {problem}" for horizon, problem in answer.invalid.items())

@@ -1,8 +1,9 @@
 """Prompts: a typed request becomes messages, the same ones for the same request, whatever machine or order.
 
-Static instructions come first, then sector, experience, news and market context, dates last. Texts live in
-`prompts/*.md`, split into named parts. News and everything a model once wrote is untrusted: it stands between
-delimiters that cannot occur inside it (`neutralised`).
+What is the same for most requests stands first, so that providers can cache it: instructions, then the industry and its
+news, which all mechanisms share, then experience, market data, and dates last. Texts live in `prompts/*.md`, split into
+named parts. News and everything a model once wrote is untrusted: it stands between delimiters that cannot occur inside
+it, and holds no control token of a chat template (`neutralised`).
 """
 
 from __future__ import annotations
@@ -10,16 +11,29 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from string import Template
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
-from finevolve_pipeline.llm.requests import PredictRequest, Request, ShownMemory, TagRequest
-from finevolve_pipeline.news.block import estimate_tokens
+from finevolve_pipeline.llm.requests import (
+    Cuts,
+    Message,
+    PredictRequest,
+    Prompt,
+    Reask,
+    Request,
+    ShownMemory,
+    TagBatchRequest,
+    TagRequest,
+)
+from finevolve_pipeline.llm.schemas import TOPICS
+from finevolve_pipeline.llm.tokens import TokenCount
+from finevolve_pipeline.settings import PromptSettings
 from finevolve_pipeline.universe import INDUSTRIES
 
 Language = Literal["zh", "en"]
@@ -34,24 +48,19 @@ _DELIMITERS = {
 _PART = re.compile(r"^<!-- (\w+) -->\n", re.M)
 
 
-class Message(NamedTuple):
-    """One message of a prompt. `role` is system or user."""
-
-    role: str
-    content: str
-
-
-def messages(request: Request, language: Language, experience_tokens: int) -> tuple[Message, ...]:
-    """The prompt of a request: one system and one user message.
+def render(request: Request, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    """The prompt of a request.
 
     Args:
-        request: what is asked.
-        language: language of the instructions; news stays as it is.
-        experience_tokens: budget of the experience section, in estimated tokens; it never takes from news.
+        request: what is asked. A re-ask repeats the prompt, then shows the bad answer and what is wrong with it.
+        prompts: language and budgets. Experience and news have budgets of their own and never displace each other.
+        count: tokens of a text, as the backbone counts them.
     """
-    if isinstance(request, TagRequest):
-        return _tag_messages(request, language)
-    return _predict_messages(request, language, experience_tokens)
+    if isinstance(request, PredictRequest):
+        return _with_reask(_predict_prompt(request, prompts, count), request.reask, f"predict.{prompts.language}")
+    if isinstance(request, TagBatchRequest):
+        return _batch_prompt(request, prompts, count)
+    return _with_reask(_tag_prompt(request, prompts, count), request.reask, f"tag.{prompts.language}")
 
 
 def prompt_digest(prompt: Sequence[Message]) -> str:
@@ -69,9 +78,52 @@ def prompt_templates_digest() -> str:
     return digest_json({name: _source(name) for name in TEMPLATES})
 
 
+_INVISIBLE = re.compile(
+    "[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufff9-\ufffb\x00-\x08\x0b-\x1f\x7f]"
+)
+_SUSPECT = re.compile("[<\uff1c\ufe64>\uff1e\ufe65]|[\\[\uff3b]/?[A-Za-z\uff21-\uff5a_]{3,24}[\\]\uff3d]")
+_BARRED = re.compile(r"[<＜﹤][|｜]|[|｜][>＞﹥]")
+_REPEATED = re.compile(r"[<＜﹤]{2,}|[>＞﹥]{2,}")
+_TAG = re.compile(r"[<＜﹤]\s*([/／]?[^<>＜＞﹤﹥\n]{1,40}?)\s*[>＞﹥]")
+_BRACKETED = re.compile(r"[\[［]\s*([/／]?[A-Za-zＡ-Ｚａ-ｚ_]{3,24})\s*[\]］]")
+_CONTROL_TAG = re.compile(
+    r"(s|pad|unk|bos|eos|sep|cls|mask|sop|eop|think|thinking|reasoning|tool_?calls?|tool_?response|tools?|function_?calls?"
+    r"|system|user|assistant|human|observation|im_start|im_end|im_sep|endoftext|eot|eot_id|bot|eom_id|start_of_turn"
+    r"|end_of_turn|begin_of_text|end_of_text|start_header_id|end_header_id|start_of_image|unused\d*|extra_id_\d+"
+    r"|reserved_\w+|fim_\w+|sys|inst|turn|channel|message|start|end|return|constrain|call)\b.*"
+)
+_CONTROL_BRACKET = re.compile(
+    r"(inst|sys|system_prompt|available_tools|tool_calls?|tool_results?|tool_content|gmask|smask|mask|bos|eos|pad|unk|sep"
+    r"|cls|think|end|human|assistant|user|system|prefix|suffix|middle|img|args|call_id|control_\w+)"
+)
+_OTHER = str.maketrans(
+    {"<": "‹", "＜": "‹", "﹤": "‹", ">": "›", "＞": "›", "﹥": "›", "[": "〔", "［": "〔", "]": "〕", "］": "〕"}
+)
+
+
 def neutralised(text: str) -> str:
-    """The text without any run that could open or close a delimited section; other characters stay."""
-    return text.replace("<<<", "‹‹‹").replace(">>>", "›››")
+    """The text without anything that could open or close a section, or that a chat template takes for control.
+
+    Invisible characters are dropped. Brackets of delimiters (two or more in a row) and of control tokens of any known
+    model family are replaced by others that look alike, however they are written (case, width, blanks); all other
+    characters stay, so that the text reads as before.
+    """
+    text = _INVISIBLE.sub("", text)
+    if not _SUSPECT.search(text):
+        return text
+    text = _BARRED.sub(_replaced, text)
+    text = _REPEATED.sub(_replaced, text)
+    text = _TAG.sub(lambda found: _replaced_if(found, _CONTROL_TAG), text)
+    return _BRACKETED.sub(lambda found: _replaced_if(found, _CONTROL_BRACKET), text)
+
+
+def _replaced(found: re.Match[str]) -> str:
+    return found.group().translate(_OTHER)
+
+
+def _replaced_if(found: re.Match[str], control: re.Pattern[str]) -> str:
+    inner = unicodedata.normalize("NFKC", found.group(1)).strip("/ |").lower()
+    return _replaced(found) if control.fullmatch(inner) else found.group()
 
 
 def _source(name: str) -> str:
@@ -84,25 +136,74 @@ def _parts(name: str) -> dict[str, Template]:
     return {part: Template(text.rstrip("\n")) for part, text in zip(pieces[1::2], pieces[2::2], strict=True)}
 
 
-def _tag_messages(request: TagRequest, language: Language) -> tuple[Message, ...]:
-    user = _parts(f"tag.{language}")["user"].substitute(
+def _with_reask(prompt: Prompt, reask: Reask | None, template: str) -> Prompt:
+    if reask is None:
+        return prompt
+    parts = _parts(template)
+    said = neutralised(reask.answer).strip() or parts["no_answer"].template
+    again = parts["reask"].substitute(problem=neutralised(reask.problem))
+    return Prompt((*prompt.messages, Message("assistant", said), Message("user", again)), prompt.cuts)
+
+
+def _tag_prompt(request: TagRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    language = prompts.language
+    article, cut = _article(request, prompts, count)
+    return Prompt((Message("system", _tag_system(language, False)), Message("user", article)), Cuts(articles=cut))
+
+
+def _batch_prompt(request: TagBatchRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    language = prompts.language
+    parts = _parts(f"tag.{language}")
+    shown = [_article(article, prompts, count) for article in request.articles]
+    numbered = "\n\n".join(
+        parts["article"].substitute(number=number, article=text) for number, (text, _) in enumerate(shown, 1)
+    )
+    user = parts["batch"].substitute(count=len(shown), articles=numbered)
+    cuts = Cuts(articles=sum(cut for _, cut in shown))
+    return Prompt((Message("system", _tag_system(language, True)), Message("user", user)), cuts)
+
+
+def _article(request: TagRequest, prompts: PromptSettings, count: TokenCount) -> tuple[str, int]:
+    """An article as the tagger sees it, and 1 if it was shortened."""
+    parts = _parts(f"tag.{prompts.language}")
+    mark = parts["cut"].template
+    budget = prompts.article_tokens - 2 * count(mark)
+    title = _prefix(request.title, budget, mark, count)
+    content = _prefix(request.content, max(0, budget - count(title)), mark, count)
+    text = parts["user"].substitute(
         _DELIMITERS,
-        title=neutralised(request.title),
-        content=neutralised(request.content),
+        title=title,
+        content=content,
         source=neutralised(request.source),
         published_at=request.published_at.astimezone(SHANGHAI).isoformat(sep=" ", timespec="seconds"),
     )
-    return Message("system", _tag_system(language)), Message("user", user)
-
-
-@lru_cache(maxsize=2)
-def _tag_system(language: Language) -> str:
-    named = "\n".join(f"{one.code} {one.name_zh} {one.name_en}" for one in INDUSTRIES)
-    schema = (
-        '{"industries": ["801080"], "scope": "industry" | "market" | "none", "importance": 1..10, '
-        '"importance_reason": str, "topics": [str]}'
+    was_cut = any(
+        shown.endswith(mark) and not neutralised(whole).endswith(mark)
+        for shown, whole in ((title, request.title), (content, request.content))
     )
-    return _parts(f"tag.{language}")["system"].substitute(_DELIMITERS, industries=named, schema=schema)
+    return text, int(was_cut)
+
+
+@lru_cache(maxsize=4)
+def _tag_system(language: Language, several: bool) -> str:
+    named = "\n".join(f"{one.code} {one.name_zh} {one.name_en}" for one in INDUSTRIES)
+    fields = (
+        '"industries": ["801080"], "scope": "industry" | "market" | "none", "importance": 1..10, '
+        '"importance_reason": str, "topics": [str]'
+    )
+    parts = _parts(f"tag.{language}")
+    topics = (
+        "、".join(topic.name_zh for topic in TOPICS)
+        if language == "zh"
+        else ", ".join(f"{topic.name_zh} ({topic.name_en})" for topic in TOPICS)
+    )
+    return parts["system"].substitute(
+        _DELIMITERS,
+        industries=named,
+        schema=f'{{"articles": [{{"id": "1", {fields}}}]}}' if several else f"{{{fields}}}",
+        topics=topics,
+        several=parts["several"].template if several else "",
+    )
 
 
 def _listed(horizons: Sequence[int]) -> str:
@@ -117,23 +218,31 @@ def _predict_system(language: Language, horizons: tuple[int, ...]) -> str:
     return system.substitute(_DELIMITERS, horizons=_listed(horizons), schema=schema)
 
 
-def _predict_messages(request: PredictRequest, language: Language, experience_tokens: int) -> tuple[Message, ...]:
+def _predict_prompt(request: PredictRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    language = prompts.language
     parts = _parts(f"predict.{language}")
+    experience, cuts = _experience(request.memories, parts, prompts.experience_tokens, count)
     user = parts["user"].substitute(
         _DELIMITERS,
         name_zh=request.industry.name_zh,
         name_en=request.industry.name_en,
         code=request.industry.code,
-        experience=_experience(request.memories, parts, experience_tokens),
+        experience=experience,
         articles=len(request.news.items),
         cut=request.news.cut,
-        news=neutralised(request.news.text) or parts["no_news"].template,
+        news=_shown_news(request.news.text) or parts["no_news"].template,
         close=_number(request.market.close, ".2f", parts),
         trailing=_trailing(request, parts),
         session=request.session.isoformat(),
         horizons=_listed(request.horizons),
     )
-    return Message("system", _predict_system(language, request.horizons)), Message("user", user)
+    return Prompt((Message("system", _predict_system(language, request.horizons)), Message("user", user)), cuts)
+
+
+@lru_cache(maxsize=64)
+def _shown_news(text: str) -> str:
+    """News without control; the same block is shown by every mechanism of a process."""
+    return neutralised(text)
 
 
 def _trailing(request: PredictRequest, parts: dict[str, Template]) -> str:
@@ -153,34 +262,38 @@ def _number(value: float, style: str, parts: dict[str, Template]) -> str:
     return parts["missing"].template if math.isnan(value) else format(value, style)
 
 
-def _experience(memories: Sequence[ShownMemory], parts: dict[str, Template], budget: int) -> str:
+def _experience(
+    memories: Sequence[ShownMemory], parts: dict[str, Template], budget: int, count: TokenCount
+) -> tuple[str, Cuts]:
     """The experience section: as many memories as fit with all their numbers, then as much of their news.
 
     Whole memories go from the end. What their numbers and reasons leave of the budget is shared among their
     news texts, first memories first served when a later one needs less than its share.
     """
+    mark = parts["cut"].template
     heads: list[str] = []
-    frame = estimate_tokens(
-        parts["experience"].substitute(_DELIMITERS, count=len(memories), memories="")
-        + parts["cut"].template * len(memories)
-    )
+    frame = count(parts["experience"].substitute(_DELIMITERS, count=len(memories), memories="") + mark * len(memories))
     left = budget - frame
     for rank, memory in enumerate(memories, 1):
         head = neutralised(_memory(rank, memory, parts))
-        cost = estimate_tokens(head) + 1
+        cost = count(head) + 1
         if cost > left:
             break
         left -= cost
         heads.append(head)
+    omitted = len(memories) - len(heads)
     if not heads:
-        return parts["no_experience"].template
-    shown = []
+        return parts["no_experience"].template, Cuts(memories=omitted)
+    shown, shortened = [], 0
     for position, head in enumerate(heads):
         share = left // (len(heads) - position)
-        news = _prefix(memories[position].news, share, parts["cut"].template)
-        left -= min(share, estimate_tokens(news))
+        whole = memories[position].news
+        news = _prefix(whole, share, mark, count)
+        shortened += news.endswith(mark) and not whole.endswith(mark)
+        left -= min(share, count(news))
         shown.append(head + news)
-    return parts["experience"].substitute(_DELIMITERS, count=len(shown), memories="\n\n".join(shown))
+    section = parts["experience"].substitute(_DELIMITERS, count=len(shown), memories="\n\n".join(shown))
+    return section, Cuts(memories=omitted, memory_news=shortened)
 
 
 def _memory(rank: int, memory: ShownMemory, parts: dict[str, Template]) -> str:
@@ -209,24 +322,24 @@ def _raw(value: float, parts: dict[str, Template]) -> str:
     return parts["missing"].template if math.isnan(value) else repr(round(float(value), 6))
 
 
-def _prefix(text: str, budget: int, mark: str) -> str:
+def _prefix(text: str, budget: int, mark: str, count: TokenCount) -> str:
     """The neutralised text if it fits into `budget` tokens, else a prefix that does, with a mark behind."""
-    whole = len(text) <= 3 * budget
-    # No character costs less than a third of a token, so what stands later cannot be shown.
-    text = neutralised(text[: 3 * budget])
-    if whole and estimate_tokens(text) <= budget:
+    # Hardly any tokenizer makes less than a quarter token of a character, so what stands later cannot be shown.
+    whole = len(text) <= 4 * budget
+    text = neutralised(text[: 4 * budget])
+    if whole and count(text) <= budget:
         return text
     # The cost of a piece tells about where to cut; a few corrections find the place.
     sample = text[:400]
-    size = budget * len(sample) // max(1, estimate_tokens(sample))
+    size = budget * len(sample) // max(1, count(sample))
     for _ in range(4):
-        used = estimate_tokens(text[:size])
+        used = count(text[:size])
         if used > budget:
             size = size * budget // used
         elif budget - used <= 8 or size >= len(text):
             break
         else:
             size += budget - used
-    while size > 0 and estimate_tokens(text[:size]) > budget:
-        size -= 1
-    return text[:size] + mark
+    while size > 0 and (over := count(text[:size]) - budget) > 0:
+        size -= max(1, over // 4)
+    return text[: max(0, size)] + mark

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict
 
 from finevolve_pipeline.embedding import Vectors
 from finevolve_pipeline.errors import ReplayMismatchError
-from finevolve_pipeline.llm.requests import Backbone, ShownMemory
+from finevolve_pipeline.llm.asking import Model
+from finevolve_pipeline.llm.requests import ShownMemory
 from finevolve_pipeline.market.context import MarketContext
 from finevolve_pipeline.news.block import NewsBlock
 from finevolve_pipeline.universe import Industry
@@ -234,7 +235,7 @@ class Mechanism(ABC):  # noqa: B024  (every method has a meaning of its own: Pip
         self.world = world
 
     async def mature(
-        self, session: dt.date, code: str, matured: Sequence[MaturedPrediction], backbone: Backbone
+        self, session: dt.date, code: str, matured: Sequence[MaturedPrediction], model: Model
     ) -> Sequence[Event]:
         """What a sector learns from the outcomes that became known on `session`, before it predicts.
 
@@ -242,7 +243,7 @@ class Mechanism(ABC):  # noqa: B024  (every method has a meaning of its own: Pip
             session: the present session.
             code: the sector.
             matured: its matured predictions, oldest source first.
-            backbone: for mechanisms whose updates are written by the model.
+            model: for mechanisms whose updates are written by the model.
         """
         return ()
 
@@ -250,7 +251,7 @@ class Mechanism(ABC):  # noqa: B024  (every method has a meaning of its own: Pip
         """The memories shown to a prediction, first rank first, all made before `situation.session`."""
         return ()
 
-    async def append(self, trajectory: Trajectory, backbone: Backbone) -> Sequence[Event]:
+    async def append(self, trajectory: Trajectory, model: Model) -> Sequence[Event]:
         """What a sector keeps of the prediction it has just made; retrievable from the next session on."""
         return ()
 

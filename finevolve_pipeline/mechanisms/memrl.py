@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from finevolve_pipeline.llm.requests import Backbone
+from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.mechanisms.base import (
     Event,
     Evidence,
@@ -105,7 +105,7 @@ class MemRL(TrajectoryMechanism):
         return self._utilities[memory]
 
     async def mature(
-        self, session: dt.date, code: str, matured: Sequence[MaturedPrediction], backbone: Backbone
+        self, session: dt.date, code: str, matured: Sequence[MaturedPrediction], model: Model
     ) -> Sequence[Event]:
         """One reward a matured prediction with a valid score and a defined alpha, oldest source first."""
         return [

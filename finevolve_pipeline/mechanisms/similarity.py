@@ -1,9 +1,9 @@
 """Cosine similarity to the growing memories of one sector, the same number on every machine.
 
-Floating-point sums depend on their order, and the order on the BLAS in use. So vectors are first rounded
-onto an integer grid so coarse that every partial sum of a scalar product is an integer of at most 24 bits:
-float32 then adds exactly, in any order. The rounding moves a cosine by about 1e-4; the result is given to 6
-decimals.
+Floating-point sums depend on their order, and the order on the BLAS in use. So vectors are first rounded onto an
+integer grid on which every partial sum of a scalar product is an integer of at most 53 bits: float64 then adds exactly,
+in any order. The rounding is finer than float32 itself for all but tiny entries, so a cosine is right to the 6 decimals
+that are given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import numpy.typing as npt
 from finevolve_pipeline.embedding import Vectors
 
 DECIMALS = 6
-_EXACT = 2**12  # float32 holds integers up to 2**24 exactly, and |a.b| <= |a||b| <= 2**24 for partial sums too
+_GRID = 2.0**26
+"""Steps of 1. A vector of length 1 in float32 is no longer than 1.00001 times that, rounding included. So for partial
+sums too |a.b| <= |a||b| < 2**53, and float64 holds such integers exactly."""
 
 
 class SimilarityIndex:
@@ -27,9 +29,7 @@ class SimilarityIndex:
     """
 
     def __init__(self, dimensions: int) -> None:
-        # Rounding lengthens a vector by at most sqrt(dimensions)/2.
-        self._scale = _EXACT - math.ceil(math.sqrt(dimensions) / 2)
-        self._grid = np.zeros((16, dimensions), dtype=np.float32)
+        self._grid = np.zeros((16, dimensions))
         self._lengths = np.zeros(16)
         self._count = 0
 
@@ -39,8 +39,8 @@ class SimilarityIndex:
     def add(self, vector: Vectors) -> int:
         """Add one vector of length 1 (or 0). Returns its position."""
         if self._count == len(self._grid):
-            self._grid = np.concatenate([self._grid, np.zeros_like(self._grid)])
-            self._lengths = np.concatenate([self._lengths, np.zeros_like(self._lengths)])
+            self._grid = _doubled(self._grid)
+            self._lengths = _doubled(self._lengths)
         self._grid[self._count], self._lengths[self._count] = self._on_grid(vector)
         self._count += 1
         return self._count - 1
@@ -48,7 +48,7 @@ class SimilarityIndex:
     def similarities(self, vector: Vectors) -> npt.NDArray[np.float64]:
         """Cosine of `vector` to every added one, shape (memories,), 6 decimals; 0 where one has no length."""
         query, length = self._on_grid(vector)
-        products = (self._grid[: self._count] @ query).astype(np.float64)
+        products = self._grid[: self._count] @ query
         lengths = self._lengths[: self._count] * length
         cosines = np.zeros(self._count)
         np.divide(products, lengths, out=cosines, where=lengths > 0)
@@ -56,9 +56,16 @@ class SimilarityIndex:
         cosines += 0.0  # makes -0.0 an ordinary zero
         return cosines
 
-    def _on_grid(self, vector: Vectors) -> tuple[Vectors, float]:
-        rounded = np.rint(vector * np.float32(self._scale))
+    def _on_grid(self, vector: Vectors) -> tuple[npt.NDArray[np.float64], float]:
+        rounded = np.rint(vector.astype(np.float64) * _GRID)
         return rounded, math.sqrt(float(rounded @ rounded))
+
+
+def _doubled(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Twice as many rows. Those not yet used take no memory: their pages are only touched when they are written."""
+    longer = np.zeros((2 * len(array), *array.shape[1:]))
+    longer[: len(array)] = array
+    return longer
 
 
 def most_similar_first(similarities: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from finevolve_pipeline.llm.requests import Backbone, ShownMemory
+from finevolve_pipeline.llm.asking import Model
+from finevolve_pipeline.llm.requests import ShownMemory
 from finevolve_pipeline.mechanisms.base import (
     Event,
     Mechanism,
@@ -57,7 +58,7 @@ class TrajectoryMechanism(Mechanism):
             self._stores[code] = TrajectoryStore(self.world.dimensions)
         return self._stores[code]
 
-    async def append(self, trajectory: Trajectory, backbone: Backbone) -> Sequence[Event]:
+    async def append(self, trajectory: Trajectory, model: Model) -> Sequence[Event]:
         """Keep the prediction, whatever it was."""
         return (Remembered(trajectory.code, trajectory.memory_id),)
 

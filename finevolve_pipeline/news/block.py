@@ -1,7 +1,7 @@
 """The news block: the deterministic text of a sector's news on one session.
 
-It is what a prompt shows and the key by which memories are compared. The budget is in tokens, estimated
-conservatively, and is the same for every mechanism.
+It is what a prompt shows and the key by which memories are compared. The budget is in tokens, as the backbone counts
+them, and is the same for every mechanism.
 """
 
 from __future__ import annotations
@@ -12,13 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from finevolve_pipeline.calendar import SHANGHAI
-
-
-def estimate_tokens(text: str) -> int:
-    """Upper estimate of a text's tokens without a tokenizer: one per CJK character, one per three ASCII ones."""
-    characters = len(text)
-    wide = (len(text.encode("utf-8", "replace")) - characters) // 2
-    return wide + -(-(characters - wide) // 3)
+from finevolve_pipeline.llm.tokens import TokenCount
 
 
 @dataclass(frozen=True)
@@ -47,11 +41,6 @@ class NewsItem:
             f"importance_reason: {self.importance_reason}"
         )
 
-    @cached_property
-    def tokens(self) -> int:
-        """Estimated tokens of `text`."""
-        return estimate_tokens(self.text)
-
 
 @dataclass(frozen=True)
 class NewsBlock:
@@ -71,11 +60,17 @@ class NewsBlock:
         return frozenset(item.article_id for item in self.items)
 
 
-def build_block(items: Sequence[NewsItem], budget: int) -> NewsBlock:
-    """The longest prefix of `items` within `budget` tokens (items come most important and newest first)."""
+def build_block(items: Sequence[NewsItem], budget: int, count: TokenCount) -> NewsBlock:
+    """The longest prefix of `items` within `budget` tokens (items come most important and newest first).
+
+    Args:
+        items: articles in their order.
+        budget: tokens; the same for every mechanism of a backbone.
+        count: tokens of a text, as the backbone counts them.
+    """
     used = 0
-    for count, item in enumerate(items):
-        used += item.tokens + 1
+    for number, item in enumerate(items):
+        used += count(item.text) + 1
         if used > budget:
-            return NewsBlock(tuple(items[:count]), len(items) - count)
+            return NewsBlock(tuple(items[:number]), len(items) - number)
     return NewsBlock(tuple(items), 0)

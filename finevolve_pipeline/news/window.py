@@ -15,6 +15,7 @@ import pandas as pd
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.errors import LookAheadError, TableError
+from finevolve_pipeline.llm.tokens import TokenCount
 from finevolve_pipeline.news.block import NewsBlock, NewsItem, build_block
 from finevolve_pipeline.news.instants import instant, instants, midnight, moment
 from finevolve_pipeline.settings import NewsSettings, WindowSettings
@@ -123,10 +124,12 @@ def items_by_industry(window: pd.DataFrame, codes: Sequence[str], market_wide: b
     return {code: tuple(found) for code, found in of_industry.items()}
 
 
-def blocks(window: pd.DataFrame, codes: Sequence[str], market_wide: bool, budget: int) -> dict[str, NewsBlock]:
-    """The news block of each industry in `codes`, within `budget` tokens each."""
+def blocks(
+    window: pd.DataFrame, codes: Sequence[str], market_wide: bool, budget: int, count: TokenCount
+) -> dict[str, NewsBlock]:
+    """The news block of each industry in `codes`, within `budget` tokens each, as `count` counts them."""
     found = items_by_industry(window, codes, market_wide)
-    return {code: build_block(articles, budget) for code, articles in found.items()}
+    return {code: build_block(articles, budget, count) for code, articles in found.items()}
 
 
 def _names(codes: tuple[str, ...]) -> tuple[str, ...]:

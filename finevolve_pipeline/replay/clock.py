@@ -17,6 +17,7 @@ import pandas as pd
 from finevolve_pipeline import calendar
 from finevolve_pipeline.errors import LookAheadError, TableError
 from finevolve_pipeline.graph import TableReader
+from finevolve_pipeline.llm.tokens import TokenCount
 from finevolve_pipeline.market.context import MarketContext, TrailingReturn
 from finevolve_pipeline.mechanisms.base import Outcome
 from finevolve_pipeline.news.block import NewsBlock, NewsItem
@@ -38,16 +39,18 @@ class Visible:
         horizons: in sessions.
         market_wide: whether market-wide articles are shown.
         news_tokens: the news budget of a prompt.
+        count: how the backbone counts them.
     """
 
     horizons: tuple[int, ...]
     market_wide: bool
     news_tokens: int
+    count: TokenCount
 
     @classmethod
-    def of(cls, settings: Settings) -> Visible:
-        """As the settings say."""
-        return cls(settings.benchmark.horizons, settings.news.market_wide, settings.prompts.news_tokens)
+    def of(cls, settings: Settings, count: TokenCount) -> Visible:
+        """As the settings say, for a backbone that counts so."""
+        return cls(settings.benchmark.horizons, settings.news.market_wide, settings.prompts.news_tokens, count)
 
 
 class Gateway:
@@ -130,7 +133,7 @@ class Gateway:
         if session not in self._news:
             frame = self._reader.read(NEWS, session.isoformat())
             require_observable(frame, session)
-            built = blocks(frame, CODES, self._visible.market_wide, self._visible.news_tokens)
+            built = blocks(frame, CODES, self._visible.market_wide, self._visible.news_tokens, self._visible.count)
             self._news[session] = self._sharing_items(built)
         return self._news[session]
 

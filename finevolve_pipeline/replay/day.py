@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.embedding import Vectors
-from finevolve_pipeline.errors import AnswerError, LookAheadError
-from finevolve_pipeline.llm.answers import PredictionAnswer, parse_prediction
-from finevolve_pipeline.llm.render import messages, prompt_digest
-from finevolve_pipeline.llm.requests import Backbone, PredictRequest, Usage
+from finevolve_pipeline.errors import FinEvolveError, LookAheadError
+from finevolve_pipeline.llm.answers import PredictionAnswer, parse_prediction, prediction_flaws
+from finevolve_pipeline.llm.asking import Asked, Model
+from finevolve_pipeline.llm.requests import Cuts, PredictRequest, total_failures, total_usage
 from finevolve_pipeline.mechanisms.base import (
     Event,
     MaturedPrediction,
@@ -35,14 +36,12 @@ from finevolve_pipeline.replay.clock import Gateway, is_known
 from finevolve_pipeline.replay.history import History
 from finevolve_pipeline.replay.journal import Columns, Counts, DayContent, Spent
 from finevolve_pipeline.replay.maturity import matured
-from finevolve_pipeline.settings import PromptSettings
-from finevolve_pipeline.universe import CODES, INDUSTRIES, Industry
-
-ATTEMPTS = 2
-"""How often a model is asked for one prediction before all its horizons are invalid."""
+from finevolve_pipeline.universe import INDUSTRIES, Industry, industry
 
 _NO_KEY: Vectors = np.zeros(0, dtype=np.float32)
 _REPLAY = "the replay"
+_EMBEDDING = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedding")
+"""Where news is embedded: one batch at a time, while other experiments of the process go on."""
 _T = TypeVar("_T")
 
 
@@ -55,22 +54,22 @@ class Execution:
         order: the order in which sectors are started.
     """
 
-    workers: int = 8
+    workers: int = len(INDUSTRIES)
     order: tuple[Industry, ...] = INDUSTRIES
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What stays the same from day to day of one experiment."""
+    """What stays the same from day to day of one experiment; `codes` are the industries it predicts."""
 
     experiment: str
     horizons: tuple[int, ...]
-    prompts: PromptSettings
+    codes: tuple[str, ...]
     out_of_range: Literal["invalid", "clip"]
     gateway: Gateway
     history: History
     mechanism: Mechanism
-    backbone: Backbone
+    model: Model
     execution: Execution
 
 
@@ -81,10 +80,8 @@ class Predicted:
     industry: Industry
     news: NewsBlock
     recalled: tuple[Recalled, ...]
-    prompt_digest: str
     answer: PredictionAnswer
-    repaired: bool
-    usage: Usage
+    asked: Asked[PredictionAnswer]
 
     def frozen(self, session: dt.date) -> Trajectory:
         """The prediction as the chain's history keeps it."""
@@ -117,27 +114,25 @@ async def replay_day(session: dt.date, chain: Chain) -> DayContent:
     """
     chain.gateway.advance(session)
     due = matured(chain.gateway.outcomes(session, _REPLAY), chain.history)
-    all_due = [one for code in CODES for one in due.get(code, ())]
+    all_due = [one for code in chain.codes for one in due.get(code, ())]
     chain.history.settle(all_due)
     learnt = await _mature(session, due, chain)
-    situations = _observe(session, chain)
-    predicted = await _each_sector(chain.execution, lambda industry: _predict(situations[industry.code], chain))
+    situations = await _observe(session, chain)
+    keys_cut = await _embedding(chain.history.texts_cut, session) if chain.mechanism.compares_news else 0
+    predicted = await _each_sector(chain, lambda industry: _predict(situations[industry.code], chain))
     frozen = [one.frozen(session) for one in predicted]
     chain.history.record(frozen)
     kept = await _append(session, frozen, chain)
     events = [*learnt, *kept]
-    usage = sum((one.usage for one in predicted), Usage())
     return DayContent(
         session=session,
         predictions=_prediction_rows(session, predicted, chain),
         retrievals=_retrieval_rows(session, predicted, chain),
         events=[event.to_json() for event in events],
-        counts=_counts(all_due, predicted, events),
-        usage=Spent(
-            calls=usage.calls,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-        ),
+        counts=_counts(all_due, predicted, events, keys_cut),
+        usage=Spent(**asdict(total_usage(one.asked.usage for one in predicted))),
+        failures=total_failures(one.asked.failures for one in predicted),
+        models=tuple(sorted({name for one in predicted for name in one.asked.models})),
     )
 
 
@@ -148,22 +143,35 @@ def apply_events(session: dt.date, events: Sequence[Event], mechanism: Mechanism
             mechanism.apply(session, event)
 
 
-async def _each_sector(execution: Execution, work: Callable[[Industry], Awaitable[_T]]) -> list[_T]:
+async def _each_sector(chain: Chain, work: Callable[[Industry], Awaitable[_T]]) -> list[_T]:
     """The work of every sector, at most `workers` at once; results in the universe's order."""
-    free = asyncio.Semaphore(execution.workers)
+    free = asyncio.Semaphore(chain.execution.workers)
 
     async def one(industry: Industry) -> _T:
         async with free:
             return await work(industry)
 
-    tasks = {industry.code: asyncio.ensure_future(one(industry)) for industry in execution.order}
+    order = [industry for industry in chain.execution.order if industry.code in chain.codes]
+    tasks = {industry.code: asyncio.ensure_future(one(industry)) for industry in order}
     try:
-        await asyncio.gather(*tasks.values())
+        await _until_a_defect(tasks.values())
     finally:
-        for task in tasks.values():  # after a failure the others must not go on asking a model
+        for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-    return [tasks[code].result() for code in CODES]
+    return [tasks[code].result() for code in chain.codes]
+
+
+async def _until_a_defect(tasks: Iterable[asyncio.Task[_T]]) -> None:
+    """Wait for all tasks. A model that cannot be asked further stops none of them: what it is answering now is paid for
+    and will be kept. Any other failure is raised at once."""
+    waiting = set(tasks)
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            error = task.exception()
+            if error is not None and not isinstance(error, FinEvolveError):
+                raise error
 
 
 async def _mature(session: dt.date, due: dict[str, tuple[MaturedPrediction, ...]], chain: Chain) -> list[Event]:
@@ -171,25 +179,31 @@ async def _mature(session: dt.date, due: dict[str, tuple[MaturedPrediction, ...]
         own = due.get(industry.code)
         if own is None:
             return ()
-        return await chain.mechanism.mature(session, industry.code, own, chain.backbone)
+        return await chain.mechanism.mature(session, industry.code, own, chain.model)
 
-    events = [event for own in await _each_sector(chain.execution, learn) for event in own]
+    events = [event for own in await _each_sector(chain, learn) for event in own]
     apply_events(session, events, chain.mechanism)
     return events
 
 
-def _observe(session: dt.date, chain: Chain) -> dict[str, Situation]:
+async def _embedding(work: Callable[[dt.date], _T], session: dt.date) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(_EMBEDDING, work, session)
+
+
+async def _observe(session: dt.date, chain: Chain) -> dict[str, Situation]:
     news = chain.gateway.news(session, _REPLAY)
-    keys = chain.history.keys(session) if chain.mechanism.compares_news else None
+    keys = None
+    if chain.mechanism.compares_news:
+        keys = await _embedding(chain.history.keys, session)
     return {
-        industry.code: Situation(
+        code: Situation(
             session=session,
-            industry=industry,
-            news=news[industry.code],
-            market=chain.gateway.market(session, industry.code, _REPLAY),
+            industry=industry(code),
+            news=news[code],
+            market=chain.gateway.market(session, code, _REPLAY),
             key=_NO_KEY if keys is None else keys[row],
         )
-        for row, industry in enumerate(INDUSTRIES)
+        for row, code in enumerate(chain.codes)
     }
 
 
@@ -209,26 +223,15 @@ async def _predict(situation: Situation, chain: Chain) -> Predicted:
         market=situation.market,
         memories=tuple(one.shown for one in recalled),
     )
-    prompt = messages(request, chain.prompts.language, chain.prompts.experience_tokens)
-    usage = Usage()
-    problem = ""
-    answer: PredictionAnswer | None = None
-    for _attempt in range(ATTEMPTS):
-        reply = await chain.backbone.answer(request)
-        usage += reply.usage
-        try:
-            answer = _storable(parse_prediction(reply.text, chain.horizons, chain.out_of_range))
-            break
-        except AnswerError as unreadable:
-            problem = _encodable(str(unreadable))
+    asked = await chain.model.ask(
+        request, lambda text: _storable(parse_prediction(text, chain.horizons, chain.out_of_range)), prediction_flaws
+    )
     return Predicted(
         industry=situation.industry,
         news=situation.news,
         recalled=recalled,
-        prompt_digest=prompt_digest(prompt),
-        answer=answer or _unreadable(chain.horizons, problem),
-        repaired=bool(problem) and answer is not None,
-        usage=usage,
+        answer=asked.answer or _unreadable(chain.horizons, _encodable(asked.problem)),
+        asked=asked,
     )
 
 
@@ -258,9 +261,7 @@ def _encodable(text: str) -> str:
 
 async def _append(session: dt.date, frozen: Sequence[Trajectory], chain: Chain) -> list[Event]:
     own = {trajectory.code: trajectory for trajectory in frozen}
-    kept = await _each_sector(
-        chain.execution, lambda industry: chain.mechanism.append(own[industry.code], chain.backbone)
-    )
+    kept = await _each_sector(chain, lambda industry: chain.mechanism.append(own[industry.code], chain.model))
     events = [event for one in kept for event in one]
     apply_events(session, events, chain.mechanism)
     return events
@@ -276,7 +277,7 @@ def _prediction_rows(session: dt.date, predicted: Sequence[Predicted], chain: Ch
             math.nan if one.answer.confidence is None else one.answer.confidence,
             one.answer.key_factor,
             one.answer.logic_chain,
-            one.prompt_digest,
+            one.asked.prompt_digest,
             len(one.news.items),
             one.news.cut,
         )
@@ -355,7 +356,10 @@ def _utility(value: float | dict[int, float] | None) -> float:
     return _number(value)
 
 
-def _counts(due: Sequence[MaturedPrediction], predicted: Sequence[Predicted], events: Sequence[Event]) -> Counts:
+def _counts(
+    due: Sequence[MaturedPrediction], predicted: Sequence[Predicted], events: Sequence[Event], keys_cut: int
+) -> Counts:
+    cuts = sum((one.asked.cuts for one in predicted), Cuts())
     return Counts(
         predictions=sum(len(one.answer.scores) for one in predicted),
         invalid=sum(len(one.answer.invalid) for one in predicted),
@@ -365,5 +369,8 @@ def _counts(due: Sequence[MaturedPrediction], predicted: Sequence[Predicted], ev
         events=len(events),
         update_failures=sum(1 for event in events if isinstance(event, UpdateFailed)),
         articles_cut=sum(one.news.cut for one in predicted),
-        repaired=sum(1 for one in predicted if one.repaired),
+        repaired=sum(1 for one in predicted if one.asked.reasked and one.asked.answer is not None),
+        memories_cut=cuts.memories,
+        memory_news_cut=cuts.memory_news,
+        keys_cut=keys_cut,
     )

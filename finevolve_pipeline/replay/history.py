@@ -18,7 +18,6 @@ from finevolve_pipeline.replay.clock import Gateway, is_known
 from finevolve_pipeline.universe import CODES
 
 _KEPT_TEXTS = 40 * len(CODES)
-_ROW = {code: row for row, code in enumerate(CODES)}
 
 
 class History:
@@ -28,13 +27,17 @@ class History:
         gateway: where its news comes from.
         embedder: how news is compared.
         horizons: in sessions.
+        codes: the industries it predicts.
         asker: who is named if it reaches beyond the clock.
     """
 
-    def __init__(self, gateway: Gateway, embedder: Embedder, horizons: tuple[int, ...], asker: str) -> None:
+    def __init__(
+        self, gateway: Gateway, embedder: Embedder, horizons: tuple[int, ...], codes: tuple[str, ...], asker: str
+    ) -> None:
         self._gateway = gateway
         self._embedder = embedder
         self._horizons = horizons
+        self._row = {code: row for row, code in enumerate(codes)}
         self._asker = asker
         self._trajectories: dict[str, Trajectory] = {}
         self._matured: dict[str, int] = {}
@@ -77,20 +80,25 @@ class History:
 
     def key(self, memory: str) -> Vectors:
         """The vector of that news block, shape (dimensions,)."""
-        vector: Vectors = self.keys(session_of(memory))[_ROW[memory[11:]]]
+        vector: Vectors = self.keys(session_of(memory))[self._row[memory[11:]]]
         return vector
 
     def keys(self, session: dt.date) -> Vectors:
-        """The vectors of all news blocks of a session, shape (industries, dimensions), in the universe's
-        order.
+        """The vectors of all news blocks of a session, shape (predicted industries, dimensions), in the
+        universe's order.
 
         They are made for all sectors in one batch, so that a live day and a resumed one embed the same
         texts together.
         """
         if self._keys is None or self._keys[0] != session:
             day = self._gateway.news(session, self._asker)
-            self._keys = session, self._embedder.embed([day[code].text for code in CODES])
+            self._keys = session, self._embedder.embed([day[code].text for code in self._row])
         return self._keys[1]
+
+    def texts_cut(self, session: dt.date) -> int:
+        """Of how many news blocks of a session the embedder read only the beginning."""
+        day = self._gateway.news(session, self._asker)
+        return self._embedder.cut([day[code].text for code in self._row])
 
     def matured_share(self, memory: str) -> float:
         """Share of its horizons whose outcome is known."""

@@ -61,7 +61,10 @@ class Counts(BaseModel):
         events: changes of the experience stores.
         update_failures: updates that a failing model call prevented.
         articles_cut: articles the news budget cut, over all sectors.
-        repaired: answers that could only be read after asking again.
+        repaired: answers that took a second question and could be read then.
+        memories_cut: memories that the experience budget left out.
+        memory_news_cut: shown memories whose news it shortened.
+        keys_cut: news blocks of which the embedder read only the beginning.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,16 +78,22 @@ class Counts(BaseModel):
     update_failures: int
     articles_cut: int
     repaired: int
+    memories_cut: int
+    memory_news_cut: int
+    keys_cut: int
 
 
 class Spent(BaseModel):
-    """Model calls of a day and their tokens."""
+    """What the day's answers took when they were given, cached ones included (see `llm.requests.Usage`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     calls: int
     prompt_tokens: int
+    cached_prompt_tokens: int
     completion_tokens: int
+    reasoning_tokens: int
+    cost: float
 
 
 class Manifest(BaseModel):
@@ -95,6 +104,8 @@ class Manifest(BaseModel):
         identity: digest of settings and code (`identity.json`).
         inputs: digests of the tables of that session, by table.
         files: digests of the data files, by name.
+        failures: what went wrong on the way to the day's answers, by kind (see `llm.failures`).
+        models: names under which the provider said it answered.
         digest: digest of all the rest.
     """
 
@@ -108,6 +119,8 @@ class Manifest(BaseModel):
     files: dict[str, str]
     counts: Counts
     usage: Spent
+    failures: dict[str, int]
+    models: tuple[str, ...]
     digest: str = ""
 
     def sealed(self) -> Manifest:
@@ -136,6 +149,8 @@ class DayContent:
     events: Sequence[Mapping[str, object]]
     counts: Counts
     usage: Spent
+    failures: Mapping[str, int]
+    models: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -384,6 +399,8 @@ class ReplayStore:
             files={name: digest_bytes(content) for name, content in data.items()},
             counts=day.counts,
             usage=day.usage,
+            failures=dict(sorted(day.failures.items())),
+            models=day.models,
         ).sealed()
         folder = self.folder(experiment, day.session)
         if folder.exists():  # left by a process that died before its manifest

@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +19,9 @@ from typing import Any
 from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.embedding import Embedder
-from finevolve_pipeline.errors import CalendarError, MissingPartitionError, ReplayMismatchError
+from finevolve_pipeline.errors import CalendarError, FinEvolveError, MissingPartitionError, ReplayMismatchError
 from finevolve_pipeline.graph import TableReader
+from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.render import prompt_templates_digest
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.mechanisms.base import Mechanism, Trajectory, World
@@ -30,14 +32,15 @@ from finevolve_pipeline.replay.history import History
 from finevolve_pipeline.replay.journal import Foundation, Manifest, ReplayStore
 from finevolve_pipeline.replay.maturity import matured
 from finevolve_pipeline.settings import Experiment, Settings
-from finevolve_pipeline.universe import CODES
 
 _REPLAY = "the replay"
 _CODE = (
     "finevolve_pipeline.calendar",
     "finevolve_pipeline.llm.answers",
+    "finevolve_pipeline.llm.asking",
     "finevolve_pipeline.llm.render",
     "finevolve_pipeline.llm.requests",
+    "finevolve_pipeline.llm.tokens",
     "finevolve_pipeline.market.context",
     "finevolve_pipeline.mechanisms.base",
     "finevolve_pipeline.news.block",
@@ -88,6 +91,7 @@ def identity(experiment: Experiment, parts: Parts) -> dict[str, object]:
         "experiment": experiment.key,
         "first_session": settings.benchmark.sessions[0].isoformat(),
         "horizons": list(settings.benchmark.horizons),
+        "industries": list(settings.benchmark.codes),
         "mechanism": {
             "name": experiment.mechanism,
             "settings": chosen.model_dump(mode="json"),
@@ -102,36 +106,62 @@ def identity(experiment: Experiment, parts: Parts) -> dict[str, object]:
     }
 
 
-def replay(
-    experiment: Experiment,
-    sessions_to_run: Sequence[dt.date],
-    settings: Settings,
-    reader: TableReader,
-    store: ReplayStore,
-    backbone: Backbone,
-    embedder: Embedder,
-    on_day: Callable[[DayDone], None],
-) -> None:
-    """Bring the experiment's sessions `sessions_to_run` into the store, in order, each committed on its own.
+@dataclass(frozen=True)
+class Range:
+    """Consecutive sessions of one experiment that are to be in the store.
+
+    All sessions of the window before them must be stored: the chain begins with the window.
+    """
+
+    experiment: Experiment
+    sessions: Sequence[dt.date]
+    parts: Parts
+
+
+def replay(ranges: Sequence[Range], store: ReplayStore, on_day: Callable[[DayDone], None]) -> None:
+    """Bring the sessions of several experiments into the store, each experiment in order, each day committed on
+    its own. While one waits for its model the others go on.
 
     Args:
-        experiment: mechanism and backbone.
-        sessions_to_run: consecutive sessions of the benchmark's window. All sessions of the window before
-            them must be stored: the chain begins with the window.
-        settings: effective settings.
-        reader: where `news_window` and `matured_alpha` are read.
+        ranges: what is to be replayed; one range an experiment.
         store: where the days go.
-        backbone: the model.
-        embedder: used by mechanisms that compare news.
-        on_day: called for every session of `sessions_to_run`, stored ones included, as soon as it is durable.
+        on_day: called for every asked session, stored ones included, as soon as it is durable.
 
     Raises:
-        CalendarError: `sessions_to_run` are not consecutive sessions of the window.
-        MissingPartitionError: an earlier session of the chain, or an input, is not stored.
+        CalendarError: sessions are not consecutive sessions of the window.
+        MissingPartitionError: an earlier session of a chain, or an input, is not stored.
         ReplayMismatchError: a stored day does not fit the present inputs, settings or code, or is damaged.
-        ExperimentLockedError: another process is replaying the experiment.
+        ExperimentLockedError: another process is replaying one of the experiments.
+        BackboneError, BudgetError, CacheMissError: a model cannot be asked.
+
+        One experiment's failure does not stop the others; then the gravest error is raised, the others are its
+        notes.
     """
-    run(experiment, sessions_to_run, Parts(settings, reader, backbone, embedder), store, on_day)
+    runs = [
+        (_Run(one.experiment, one.parts, store), _consecutive(one.sessions, one.parts.settings.benchmark.sessions))
+        for one in ranges
+    ]
+    runs = [(run, wanted) for run, wanted in runs if wanted]
+    with contextlib.ExitStack() as locks:
+        for run, _ in runs:
+            locks.enter_context(store.lock(run.key))
+        asyncio.run(_together(runs, on_day))
+
+
+async def _together(runs: Sequence[tuple[_Run, tuple[dt.date, ...]]], on_day: Callable[[DayDone], None]) -> None:
+    try:
+        ended = await asyncio.gather(*(run.through(wanted, on_day) for run, wanted in runs), return_exceptions=True)
+    finally:
+        for run, _ in runs:
+            await run.close()
+    failed = [one for one in ended if one is not None]
+    if not failed:
+        return
+    gravest = max(failed, key=lambda error: (not isinstance(error, FinEvolveError), getattr(error, "exit_code", 0)))
+    for other in failed:
+        if other is not gravest and str(other) != str(gravest):
+            gravest.add_note(str(other))
+    raise gravest
 
 
 def run(
@@ -141,12 +171,8 @@ def run(
     store: ReplayStore,
     on_day: Callable[[DayDone], None],
 ) -> None:
-    """`replay` with every part exchangeable, for the audit and for measurements."""
-    wanted = _consecutive(sessions_to_run, parts.settings.benchmark.sessions)
-    if not wanted:
-        return
-    with store.lock(experiment.key):
-        asyncio.run(_Run(experiment, parts, store).through(wanted, on_day))
+    """`replay` of one experiment."""
+    replay([Range(experiment, sessions_to_run, parts)], store, on_day)
 
 
 def verify(experiment: Experiment, parts: Parts, store: ReplayStore) -> Iterator[Manifest]:
@@ -193,6 +219,15 @@ class _Run:
         self._identity = identity(experiment, parts)
         self._identity_digest = digest_json(self._identity)
         self._window = parts.settings.benchmark.sessions
+
+    @property
+    def key(self) -> str:
+        """The experiment's key."""
+        return self._experiment.key
+
+    async def close(self) -> None:
+        """Give back the backbone's connections."""
+        await self._parts.backbone.close()
 
     async def through(self, wanted: tuple[dt.date, ...], on_day: Callable[[DayDone], None]) -> None:
         key = self._experiment.key
@@ -277,19 +312,19 @@ class _Run:
         kind = self._parts.mechanism_kind(self._experiment)
         asker = f"mechanism {name!r}"
         horizons = settings.benchmark.horizons
-        gateway = Gateway(self._parts.reader, Visible.of(settings))
-        history = History(gateway, self._parts.embedder, horizons, asker)
+        gateway = Gateway(self._parts.reader, Visible.of(settings, self._parts.backbone.count_tokens))
+        history = History(gateway, self._parts.embedder, horizons, settings.benchmark.codes, asker)
         world = World(history, gateway.view(asker), horizons, self._parts.embedder.dimensions)
         chosen = mechanism_settings(name, kind, settings.mechanisms.get(name, {}))
         return Chain(
             experiment=self._experiment.key,
             horizons=horizons,
-            prompts=settings.prompts,
+            codes=settings.benchmark.codes,
             out_of_range=settings.scores.out_of_range,
             gateway=gateway,
             history=history,
             mechanism=kind(chosen, world),
-            backbone=self._parts.backbone,
+            model=Model(self._parts.backbone, settings.prompts),
             execution=self._parts.execution,
         )
 
@@ -300,7 +335,7 @@ class _Run:
         for session, frozen in self._stored_trajectories(sessions):
             chain.gateway.advance(session)
             due = matured(chain.gateway.outcomes(session, _REPLAY), chain.history)
-            chain.history.settle([one for code in CODES for one in due.get(code, ())])
+            chain.history.settle([one for code in chain.codes for one in due.get(code, ())])
             chain.history.record(frozen)
             entries = self._store.events(self._experiment.key, session)
             apply_events(session, [chain.mechanism.decode(entry) for entry in entries], chain.mechanism)

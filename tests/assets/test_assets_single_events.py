@@ -47,6 +47,18 @@ def test_all_assets_of_one_run_are_materialised_the_downstream_ones_too(
         assert all(event.metadata["reused"].value is False for event in built.events(name))
 
 
+def test_each_tagged_day_tells_what_its_tagging_took(built: AssetWorld) -> None:
+    events = built.events("tagged_articles")
+    assert any(event.metadata["asked"].value for event in events)
+    for event in events:
+        told = {label: value.value for label, value in event.metadata.items()}
+        rows = built.store.read("tagged_articles", str(event.partition))
+        assert told["asked"] == (rows["tagger"] != "given").sum()
+        assert (told["calls"], told["cost_usd"], told["articles_cut"]) == (told["asked"], 0.0, 0)
+        assert told["rejected_industries"] == rows["rejected_industries"].map(len).sum()
+        assert (told["asked_again"], told["unreadable"], told["failures"]) == (0, 0, {})
+
+
 def test_unpartitioned_tables_have_one_event_with_the_digest_of_their_content(built: AssetWorld) -> None:
     for name in ("alpha", "ic_matrix", "comparison"):
         assert built.versions(name) == [(None, built.store.digest(name, SINGLE))]

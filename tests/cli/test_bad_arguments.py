@@ -381,13 +381,14 @@ NOT_SETTINGS: dict[str, tuple[bytes, str]] = {
         "{config}: settings: backbone '../x': use letters, digits, _ . and - only",
     ),
     "a backbone of another kind": (
-        b'[backbones.gpt]\nkind = "openai"\n', "{config}: backbones.gpt.kind: Input should be 'rules'"
+        b'[backbones.gpt]\nkind = "gpt"\n', "{config}: backbones.gpt: Input tag 'gpt' found using 'kind' does not match"
     ),
     "a tagger nobody has": (
         b'[tagging]\nbackbone = "gpt"\n', "{config}: settings: backbone 'gpt' has no [backbones.gpt] section"
     ),
     "n-grams of nothing": (
-        b"[embedder]\nngrams = [0]\n", "{config}: embedder.ngrams.0: Input should be greater than or equal to 1"
+        b"[embedders.hashing]\nngrams = [0]\n",
+        "{config}: embedders.hashing.hashing.ngrams.0: Input should be greater than or equal to 1",
     ),
     "stages by a date without one": (
         b'[evaluation]\nstage_split = "date"\n',

@@ -151,7 +151,7 @@ def statuses(home: Path) -> list[str]:
 
 def die(finevolve: Finevolve, home: Path, config: Path, point: Point) -> None:
     """Run the command until it dies at the point."""
-    arguments = (KEY, str(FIRST), str(LAST)) if point.replaying else ("run",)
+    arguments = (KEY, KEY, str(FIRST), str(LAST)) if point.replaying else ("run",)
     dead = finevolve(*arguments, home=home, config=config, death=point.death, replay=point.replaying)
     assert dead.code == -signal.SIGKILL, f"{point}: ended with {dead.code}\n{dead.err}"
 

@@ -63,10 +63,16 @@ def settings_text(mechanisms: Sequence[str] = MECHANISMS) -> str:
     )
 
 
-def write_small_world(folder: Path, mechanisms: Sequence[str] = MECHANISMS, seed: int = 5) -> Path:
+def write_small_world(
+    folder: Path, mechanisms: Sequence[str] = MECHANISMS, seed: int = 5, articles_per_day: int = 40
+) -> Path:
     """News, closes and settings below `folder`. Returns it."""
     settings = SynthSettings(
-        seed=seed, first_session=FIRST, last_session=LAST, articles_per_day=40, sources=("cls", "sina")
+        seed=seed,
+        first_session=FIRST,
+        last_session=LAST,
+        articles_per_day=articles_per_day,
+        sources=("cls", "sina"),
     )
     world = generate(settings)
     kept = [session.isoformat() for session in BAR_SESSIONS]

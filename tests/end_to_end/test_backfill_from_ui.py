@@ -22,14 +22,14 @@ import yaml
 from dagster_ui import Ui, dagster_dev
 from small_world import import_arguments
 
-from assets.partitioned import make_partition
+from assets.partitioned import make_partitions
 from assets.planning import Materialiser, want
 from finevolve_pipeline.cli import cli
 from finevolve_pipeline.cli.dagster_home import dagster_home
 from finevolve_pipeline.definitions import build_defs, build_graph
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.replay.journal import LOCK, MANIFEST, ReplayStore
-from finevolve_pipeline.replay.runner import replay
+from finevolve_pipeline.replay.runner import Parts, run
 from finevolve_pipeline.settings import Settings, load_settings
 from finevolve_pipeline.synth.files import write_world
 from finevolve_pipeline.synth.world import SynthSettings, generate
@@ -150,8 +150,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Home:
     graph, store = home.graph, TableStore(home.path)
     wanted = want(graph, store)
     for name in BEFORE_THE_WINDOW:
-        for key in wanted.partitions[name]:
-            make_partition(graph.tables[name], key, store, lambda frame: {})
+        for _ in make_partitions(graph.tables[name], wanted.partitions[name], store, lambda frame: {}):
+            pass
     with home.instance() as instance:
         materialiser = Materialiser(build_defs(home.settings, home.path), instance)
         materialiser.materialise(["news_window", "matured_alpha"], DAYS[0], DAYS[-1])
@@ -164,16 +164,9 @@ def uninterrupted(inputs: Home, tmp_path_factory: pytest.TempPathFactory) -> Hom
     home = inputs.copy(tmp_path_factory.mktemp("uninterrupted") / "home")
     settings = home.settings
     for experiment in settings.all_experiments:
-        replay(
-            experiment,
-            settings.benchmark.sessions,
-            settings=settings,
-            reader=TableStore(home.path),
-            store=home.replays,
-            backbone=build_backbone(experiment.backbone, settings),
-            embedder=build_embedder(settings),
-            on_day=lambda day: None,
-        )
+        backbone = build_backbone(experiment.backbone, settings, home.path, experiment.key)
+        parts = Parts(settings, TableStore(home.path), backbone, build_embedder(settings, home.path))
+        run(experiment, settings.benchmark.sessions, parts, home.replays, lambda day: None)
     return home
 
 

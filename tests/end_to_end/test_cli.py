@@ -105,6 +105,8 @@ LOOKING = {
     "alpha": ["alpha", "801170", "2025-01-03"],
     "alpha by name": ["alpha", "交通运输", "2025-01-03"],
     "doctor": ["doctor"],
+    "usage": ["usage"],
+    "estimate": ["estimate"],
     "industries": ["doctor", "--sectors"],
     "audit": ["audit", "mem0-rules", "--cut", "2025-01-08", "--sessions", "2"],
 }

@@ -41,6 +41,7 @@ def article(article_id: str, published: str, codes: list[str], **changes: object
         "importance": 8,
         "importance_reason": "政策",
         "topics": ["policy"],
+        "rejected_industries": [],
         "tagger": "rules",
         **changes,
     }

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from finevolve_pipeline.errors import AnswerError
-from finevolve_pipeline.llm.answers import parse_prediction, parse_tag
+from finevolve_pipeline.llm.answers import (
+    TagAnswer,
+    parse_prediction,
+    parse_tag,
+    parse_tag_batch,
+    prediction_flaws,
+    tag_flaws,
+)
 
 HORIZONS = (10, 20, 40)
 GOOD = (
@@ -185,6 +195,9 @@ def _tag(**changes: object) -> str:
         (["电子", "农林牧渔", "电子"], ("801010", "801080")),
         (["Electronics", "banks"], ("801080", "801780")),
         ([" 煤炭 "], ("801950",)),
+        ([801080], ("801080",)),
+        (["半导体", "医药", "休闲服务", "电气设备"], ("801080", "801150", "801210", "801730")),
+        (["申万电子行业", "银行板块", "电子(801080)", "SW801780.SI", "公用事业指数"], ("801080", "801160", "801780")),
     ],
 )
 def test_industries_are_read_by_code_or_name(given: list[str], codes: tuple[str, ...]) -> None:
@@ -199,13 +212,9 @@ def test_importance_may_be_written_as_number_or_text(importance: object) -> None
 @pytest.mark.parametrize(
     "changes",
     [
-        {"industries": ["801020"]},
-        {"industries": ["半导体"]},
         {"industries": "801080"},
-        {"industries": [801080]},
         {"industries": None},
         {"industries": []},
-        {"scope": "market"},
         {"scope": "sector"},
         {"scope": None},
         {"importance": 0},
@@ -225,3 +234,102 @@ def test_a_tag_that_breaks_the_rules_is_an_answer_error(changes: dict[str, objec
 def test_market_wide_tags_have_no_industry() -> None:
     answer = parse_tag(_tag(industries=[], scope="market", topics=["宏观经济", "宏观经济", " ", 3]))
     assert (answer.industries, answer.scope, answer.topics) == ((), "market", ("宏观经济",))
+
+
+def test_names_that_are_no_industry_are_set_aside_and_kept_visible() -> None:
+    answer = parse_tag(_tag(industries=["801080", "新能源", "采掘", "金融", "801020"]))
+    assert answer.industries == ("801080",)
+    assert answer.rejected == ("801020", "新能源", "采掘", "金融")
+    assert len(tag_flaws(answer)) == 4
+    assert tag_flaws(parse_tag(_tag())) == ()
+
+
+def test_an_answer_of_unknown_names_alone_keeps_them_and_concerns_no_industry() -> None:
+    answer = parse_tag(_tag(industries=["采掘", "801020"]))
+    assert (answer.industries, answer.scope, answer.rejected) == ((), "none", ("801020", "采掘"))
+    assert len(tag_flaws(answer)) == 3
+
+
+@pytest.mark.parametrize("scope", ["market", "none"])
+def test_industries_beside_another_scope_are_a_flaw_and_shown_to_nobody(scope: str) -> None:
+    answer = parse_tag(_tag(scope=scope))
+    assert (answer.industries, answer.scope) == ((), scope)
+    assert "contradicts" in tag_flaws(answer)[0]
+
+
+def test_a_batch_gives_each_article_its_own_item_or_its_own_problem() -> None:
+    one, bad = json.loads(_tag()), json.loads(_tag(importance=99))
+    items = [
+        {"id": "2", **bad},
+        {"id": 1, **one},
+        {"id": "4", **one},
+        {"id": "4", **one},
+        "rubbish",
+        {"id": "9", **one},
+    ]
+    found = parse_tag_batch(json.dumps({"articles": items}, ensure_ascii=False), ("a", "b", "c", "d"))
+    assert list(found) == ["a", "b", "c", "d"]
+    assert isinstance(found["a"], TagAnswer)
+    assert "99" in found["b"]
+    assert "0 items" in found["c"]
+    assert "2 items" in found["d"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"articles": 3}', '{"articles": {"1": {}}}'])
+def test_an_answer_without_a_list_of_articles_is_an_answer_error(text: str) -> None:
+    with pytest.raises(AnswerError):
+        parse_tag_batch(text, ("a",))
+
+
+def test_a_score_that_stands_there_twice_counts_only_if_both_agree() -> None:
+    answer = parse_prediction(
+        '{"scores": {"10": 0.1, "10": 0.1, "20": 0.2, "20": -0.2, "40": 0.3}}', HORIZONS, "invalid"
+    )
+    assert (answer.scores[10], answer.scores[40]) == (0.1, 0.3)
+    assert math.isnan(answer.scores[20])
+    assert "twice, 0.2 and -0.2" in answer.invalid[20]
+    assert len(prediction_flaws(answer)) == 1
+    whole = parse_prediction('{"scores": {"10": 0.1}, "scores": {"10": 0.2}}', HORIZONS, "invalid")
+    assert len(whole.invalid) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<think>先写 {"scores": {"10": 1, "20": 1, "40": 1}}</think>{"scores": {"10": 0.1, "20": 0.2, "40": 0.3}}',
+        '\ufeff{"scores": {"10": "0.1", "20": 2e-1, "40": 0.3}}',
+        '好的：```json\n{"scores": {"10": 0.1, "20": 0.2, "40": 0.3}}\n```',
+    ],
+)
+def test_what_stands_around_an_answer_is_read_over(text: str) -> None:
+    assert parse_prediction(text, HORIZONS, "invalid").scores == {10: 0.1, 20: 0.2, 40: 0.3}
+
+
+ANY_TEXT = st.one_of(
+    st.text(max_size=300),
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["scores", "10", "20", "industries", "scope", "importance", "articles", "id", "topics"]
+                ),
+                inner,
+                max_size=6,
+            )
+        ),
+        max_leaves=20,
+    ).map(json.dumps),
+)
+
+
+@given(ANY_TEXT)
+def test_no_answer_raises_anything_but_an_answer_error(text: str) -> None:
+    for parse in (
+        lambda: parse_prediction(text, HORIZONS, "invalid"),
+        lambda: parse_tag(text),
+        lambda: parse_tag_batch(text, ("a", "b")),
+    ):
+        with contextlib.suppress(AnswerError):
+            parse()

@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import canonical_json, source_digest
 from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.llm.answers import parse_prediction, parse_tag
-from finevolve_pipeline.llm.requests import PredictRequest, ShownMemory, TagRequest, Usage
+from finevolve_pipeline.llm.requests import Call, PredictRequest, Prompt, ShownMemory, TagRequest, Usage
 from finevolve_pipeline.llm.rules import predictor
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.rules.predictor import impression, predict
@@ -217,9 +218,9 @@ def test_the_same_id_with_another_text_is_another_article() -> None:
 def test_answers_of_the_backbone_parse_and_repeat() -> None:
     backbone = RulesBackbone()
     request = _request(GOOD, memories=(_memory({40: 0.3, 10: 0.1, 20: 0.2}, q={20: 0.1, 10: 0.1, 40: 0.1}),))
-    reply = asyncio.run(backbone.answer(request))
+    reply = asyncio.run(backbone.answer(Call(request, Prompt(()))))
     other = _request(GOOD, memories=(_memory({10: 0.1, 20: 0.2, 40: 0.3}, q={10: 0.1, 20: 0.1, 40: 0.1}),))
-    assert reply == asyncio.run(backbone.answer(other))
+    assert reply == asyncio.run(backbone.answer(Call(other, Prompt(()))))
     assert reply.usage == Usage(calls=1)
     answer = parse_prediction(reply.text, HORIZONS, "invalid")
     assert answer.invalid == {}
@@ -229,7 +230,7 @@ def test_answers_of_the_backbone_parse_and_repeat() -> None:
 
 def test_tags_of_the_backbone_parse() -> None:
     request = TagRequest("a1", "cls", GOOD, "", dt.datetime(2025, 5, 30, tzinfo=SHANGHAI))
-    answer = parse_tag(asyncio.run(RulesBackbone().answer(request)).text)
+    answer = parse_tag(asyncio.run(RulesBackbone().answer(Call(request, Prompt(())))).text)
     assert (answer.industries, answer.scope) == (("801080",), "industry")
     assert answer.importance_reason.startswith("事件类型：")
 
@@ -240,8 +241,8 @@ def test_the_identity_is_json_and_follows_code_and_word_lists() -> None:
     assert identity["version"] == source_digest("finevolve_pipeline.llm.rules")
 
 
-def test_backbones_are_built_by_name_from_settings() -> None:
+def test_backbones_are_built_by_name_from_settings(tmp_path: Path) -> None:
     settings = load_settings()
-    assert build_backbone("rules", settings).name == "rules"
-    with pytest.raises(SettingsError, match="backbone 'gpt': not among rules"):
-        build_backbone("gpt", settings)
+    assert build_backbone("rules", settings, tmp_path).name == "rules"
+    with pytest.raises(SettingsError, match=r"backbone 'gpt': not among .*rules"):
+        build_backbone("gpt", settings, tmp_path)

@@ -43,6 +43,12 @@ def test_no_texts_give_no_vectors(embedder):
     assert embedder.embed([]).shape == (0, 1024)
 
 
+def test_no_text_is_too_long_for_it(embedder):
+    late = embedder.embed(["涨" * 100_000 + "跌停"])
+    assert (late != embedder.embed(["涨" * 100_000])).any()
+    assert embedder.cut(["涨" * 100_000]) == 0
+
+
 def test_one_by_one_equals_the_batch(embedder):
     batch = embedder.embed(TEXTS)
     for row, text in enumerate(TEXTS):

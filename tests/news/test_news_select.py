@@ -11,6 +11,7 @@ def tagged(*rows: tuple[str, str, list[str], int]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["article_id", "scope", "industries", "importance"])
     frame["published_at"] = pd.Timestamp("2025-05-14 10:00", tz="Asia/Shanghai").as_unit("us")
     frame["topics"] = [[] for _ in rows]
+    frame["rejected_industries"] = [[] for _ in rows]
     text = {"source": "cls", "url": "", "title": "t", "content": "c", "importance_reason": "r", "tagger": "x"}
     return conform(frame.assign(**text), TaggedArticles, "test")
 

@@ -8,6 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from finevolve_pipeline.errors import CalendarError, LookAheadError, TableError
+from finevolve_pipeline.llm.tokens import estimate_tokens
 from finevolve_pipeline.news.window import (
     blocks,
     build_window,
@@ -33,6 +34,7 @@ def news(*rows: tuple[str, str, int, Sequence[str]]) -> pd.DataFrame:
     frame["scope"] = ["industry" if codes else "market" for codes in frame["industries"]]
     frame["industries"] = [list(codes) for codes in frame["industries"]]
     frame["topics"] = [["政策"] for _ in rows]
+    frame["rejected_industries"] = [[] for _ in rows]
     frame["title"] = "标题 " + frame["article_id"]
     text = {"source": "cls", "url": "", "content": "正文", "importance_reason": "重要", "tagger": "x"}
     return conform(frame.assign(**text), BenchmarkNews, "test")
@@ -168,7 +170,9 @@ def test_market_wide_news_goes_to_every_industry_on_request_in_its_place() -> No
 
 def test_blocks_hold_what_the_budget_allows() -> None:
     one = items(WINDOW)[0]
-    tight = blocks(WINDOW, ["801170", "801010"], market_wide=False, budget=one.tokens + 1)
+    tight = blocks(
+        WINDOW, ["801170", "801010"], market_wide=False, budget=estimate_tokens(one.text) + 1, count=estimate_tokens
+    )
     assert (tight["801170"].article_ids, tight["801170"].cut) == ({"one"}, 1)
     assert (tight["801010"].items, tight["801010"].cut, tight["801010"].text) == ((), 0, "")
 

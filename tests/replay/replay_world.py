@@ -20,7 +20,8 @@ from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_frame, digest_text
 from finevolve_pipeline.embedding import HashingEmbedder
 from finevolve_pipeline.errors import MissingPartitionError
-from finevolve_pipeline.llm.requests import PredictRequest, Reply, Request, Usage
+from finevolve_pipeline.llm.requests import Call, PredictRequest, Reply, Usage
+from finevolve_pipeline.llm.tokens import estimate_tokens
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.replay.runner import DayDone, Parts, run
 from finevolve_pipeline.settings import Experiment, Settings, load_settings
@@ -188,10 +189,22 @@ class EchoBackbone:
     def identity(self) -> dict[str, object]:
         return {"kind": "echo", "version": 1}
 
-    async def answer(self, request: Request) -> Reply:
-        assert isinstance(request, PredictRequest)
-        self.asked.append(request)
-        return Reply(self.text(request), Usage(1, 100, 10))
+    def count_tokens(self, text: str) -> int:
+        return estimate_tokens(text)
+
+    async def answer(self, call: Call) -> Reply:
+        assert isinstance(call.request, PredictRequest)
+        self.asked.append(call.request)
+        return Reply(self.text(call.request), Usage(calls=1, prompt_tokens=100, completion_tokens=10))
+
+    def recall(self, call: Call) -> Reply | None:
+        return None
+
+    def remember(self, call: Call, reply: Reply) -> None:
+        raise AssertionError("a replay remembers nothing by itself")
+
+    async def close(self) -> None:
+        """There is no connection."""
 
     def text(self, request: PredictRequest) -> str:
         shown = repr((request.news.text, request.market, request.memories, request.industry))

@@ -114,16 +114,16 @@ def test_a_result_that_depends_on_order_is_found(tmp_path):
 class WrongEvidence(MemRL):
     """Rewards with an alpha that nobody observed."""
 
-    async def mature(self, session, code, matured, backbone):
-        given = await super().mature(session, code, matured, backbone)
+    async def mature(self, session, code, matured, model):
+        given = await super().mature(session, code, matured, model)
         return [replace(event, alpha=event.alpha + 1) if isinstance(event, Rewarded) else event for event in given]
 
 
 class EarlyEvidence(MemRL):
     """Claims an outcome of a longer horizon than has passed."""
 
-    async def mature(self, session, code, matured, backbone):
-        given = await super().mature(session, code, matured, backbone)
+    async def mature(self, session, code, matured, model):
+        given = await super().mature(session, code, matured, model)
         return [replace(event, horizon=4) if event.horizon == 1 else event for event in given]
 
 

@@ -56,7 +56,7 @@ def test_a_mechanism_that_reaches_for_tomorrow_is_caught_by_name(tmp_path, name)
 class LateCanary(Mechanism):
     """Behaves until the sixth session, then reaches ahead while it matures."""
 
-    async def mature(self, session, code, matured, backbone):
+    async def mature(self, session, code, matured, model):
         if session == SESSIONS[5]:
             self.world.observations.outcomes(calendar.shift(session, 4))
         return ()

@@ -8,6 +8,7 @@ from replay_world import small_reader, small_settings
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.errors import LookAheadError, MissingPartitionError, TableError
+from finevolve_pipeline.llm.tokens import estimate_tokens
 from finevolve_pipeline.replay.clock import Gateway, Visible
 from finevolve_pipeline.universe import CODES
 
@@ -23,7 +24,7 @@ def reader():
 
 @pytest.fixture
 def gateway(reader):
-    return Gateway(reader, Visible.of(SETTINGS))
+    return Gateway(reader, Visible.of(SETTINGS, estimate_tokens))
 
 
 @pytest.mark.parametrize(

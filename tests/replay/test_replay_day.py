@@ -116,8 +116,10 @@ def test_text_that_utf8_cannot_hold_is_replaced_before_it_is_remembered(tmp_path
 
 
 def test_a_bad_score_makes_only_its_own_horizon_invalid_and_teaches_nothing(tmp_path):
-    backbone = Scripted(SESSIONS[0], "801170", answer_text({1: 7.0, 2: 0.2, 4: 0.3}))
-    store, _ = replayed(tmp_path, "memrl", small_parts(SETTINGS, backbone=backbone))
+    bad = answer_text({1: 7.0, 2: 0.2, 4: 0.3})
+    backbone = Scripted(SESSIONS[0], "801170", bad, bad)
+    store, done = replayed(tmp_path, "memrl", small_parts(SETTINGS, backbone=backbone))
+    assert done[0].manifest.failures == {"invalid_field": 2, "reasked": 1}
     assert math.isnan(row(store, SESSIONS[0], "801170", 1, "memrl")["score"])
     assert row(store, SESSIONS[0], "801170", 2, "memrl")["score"] == 0.2
     rewards = [
@@ -127,6 +129,15 @@ def test_a_bad_score_makes_only_its_own_horizon_invalid_and_teaches_nothing(tmp_
         if event.get("source") == f"{SESSIONS[0]}/801170"
     ]
     assert rewards == [(SESSIONS[2], 2), (SESSIONS[4], 4)]
+
+
+def test_a_bad_score_is_asked_for_once_more(tmp_path):
+    bad, good = answer_text({1: 7.0, 2: 0.2, 4: 0.3}), answer_text({1: 0.1, 2: -0.2, 4: 0.3})
+    store, done = replayed(
+        tmp_path, "pipe", small_parts(SETTINGS, backbone=Scripted(SESSIONS[0], "801170", bad, good)), SESSIONS[:1]
+    )
+    assert [row(store, SESSIONS[0], "801170", h)["score"] for h in (1, 2, 4)] == [0.1, -0.2, 0.3]
+    assert (done[0].manifest.counts.invalid, done[0].manifest.counts.repaired) == (0, 1)
 
 
 def test_a_missing_close_never_matures_and_never_teaches(tmp_path):
@@ -185,7 +196,7 @@ def test_a_memory_from_today_is_refused_by_name(tmp_path):
 class Failing(Mechanism):
     """Its updates fail."""
 
-    async def append(self, trajectory, backbone):
+    async def append(self, trajectory, model):
         return (UpdateFailed(trajectory.code, "no answer"),)
 
 

@@ -13,7 +13,7 @@ from finevolve_pipeline.errors import (
     SettingsError,
 )
 from finevolve_pipeline.replay.journal import ReplayStore
-from finevolve_pipeline.replay.runner import replay
+from finevolve_pipeline.replay.runner import run
 from finevolve_pipeline.settings import Experiment
 
 SETTINGS = small_settings(last="2025-01-14")
@@ -34,14 +34,11 @@ def test_every_session_of_the_range_is_reported_when_it_is_durable(tmp_path):
     replayed(tmp_path, "mem0", parts, SESSIONS[:3])
     store, seen = ReplayStore(tmp_path), []
     experiment = Experiment(mechanism="mem0", backbone="rules")
-    replay(
+    run(
         experiment,
         SESSIONS[2:5],
-        SETTINGS,
-        parts.reader,
+        parts,
         store,
-        parts.backbone,
-        parts.embedder,
         lambda day: seen.append((day.session, day.reused, store.manifest("mem0-rules", day.session) == day.manifest)),
     )
     assert seen == [(SESSIONS[2], True, True), (SESSIONS[3], False, True), (SESSIONS[4], False, True)]

@@ -6,9 +6,10 @@ import json
 from functools import lru_cache
 
 from finevolve_pipeline.digests import source_digest
-from finevolve_pipeline.llm.requests import PredictRequest, Reply, Request, TagRequest, Usage
+from finevolve_pipeline.llm.requests import Call, PredictRequest, Reply, Request, TagBatchRequest, TagRequest, Usage
 from finevolve_pipeline.llm.rules.predictor import predict
 from finevolve_pipeline.llm.rules.tagger import tag
+from finevolve_pipeline.llm.tokens import estimate_tokens
 
 
 @lru_cache(maxsize=1)
@@ -29,13 +30,32 @@ class RulesBackbone:
         """Kind and digest of code and word lists: a changed word is another backbone."""
         return {"kind": "rules", "version": _version()}
 
-    async def answer(self, request: Request) -> Reply:
-        """The answer to one request; one call, no tokens."""
-        return Reply(self.answer_now(request), Usage(calls=1))
+    def count_tokens(self, text: str) -> int:
+        """The upper estimate: a lexicon has no tokens of its own."""
+        return estimate_tokens(text)
+
+    async def answer(self, call: Call) -> Reply:
+        """The answer to one call; no tokens, no cost."""
+        return Reply(self.answer_now(call.request), Usage(calls=1))
 
     def answer_now(self, request: Request) -> str:
         """The answer's JSON text, without an event loop (there is nothing to wait for)."""
-        return _tagged(request) if isinstance(request, TagRequest) else _predicted(request)
+        if isinstance(request, PredictRequest):
+            return _predicted(request)
+        if isinstance(request, TagBatchRequest):
+            parts = [{"id": str(number), **json.loads(_tagged(one))} for number, one in enumerate(request.articles, 1)]
+            return json.dumps({"articles": parts}, ensure_ascii=False)
+        return _tagged(request)
+
+    def recall(self, call: Call) -> Reply | None:
+        """None: answering is as quick as remembering."""
+        return None
+
+    def remember(self, call: Call, reply: Reply) -> None:
+        """Nothing is kept."""
+
+    async def close(self) -> None:
+        """There is no connection."""
 
 
 def _tagged(request: TagRequest) -> str:

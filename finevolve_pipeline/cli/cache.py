@@ -1,0 +1,206 @@
+"""Commands of the cache: cache export, import, stats, verify.
+
+The cache holds what models answered and embedders computed, never an article: a bundle of it may be given away, and
+lets anyone re-run a table of results with `--cache replay-only`, without a model or a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from finevolve_pipeline.cli.output import Pipeline, emit_json, json_option, messages, print_table, results
+from finevolve_pipeline.errors import CacheError
+from finevolve_pipeline.llm.bundle import Manifest, export_bundle, import_bundle
+from finevolve_pipeline.llm.cache import (
+    AnswerCache,
+    Health,
+    Tally,
+    Total,
+    VectorCache,
+    answers_path,
+    plain,
+    vectors_path,
+)
+from resources.backbones import build_backbone
+
+
+@click.group("cache")
+def cache_group() -> None:
+    """Answers of models and vectors, kept so that nothing is asked twice."""
+
+
+@cache_group.command("export")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--backbone", "backbones", multiple=True, help="Only answers of this backbone (repeatable).")
+@json_option
+def export_command(file: Path, backbones: tuple[str, ...], as_json: bool) -> None:
+    """Write the cache to FILE, a bundle with checksums. It holds no article and no prompt."""
+    pipeline = Pipeline.in_force()
+    if not answers_path(pipeline.home).exists() and not vectors_path(pipeline.home).exists():
+        raise CacheError(f"cache of {pipeline.home}: nothing to export yet; `finevolve run` fills it")
+    answers, vectors = _caches(pipeline)
+    known = _identities(pipeline, backbones or answers.backbones())
+    manifest = export_bundle(file, answers, vectors, known, backbones or None)
+    for name in sorted({one.backbone for one in manifest.contents} - known.keys()):
+        messages.print(f"{escape(name)}: not in the settings, so the bundle does not say how it was asked")
+    if as_json:
+        emit_json({"bundle": str(file), "bytes": file.stat().st_size} | _described(manifest))
+        return
+    messages.print(f"{manifest.answers} answers, {manifest.vectors} vectors, {_size(file.stat().st_size)}")
+    click.echo(file)
+
+
+@cache_group.command("import")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--replace", is_flag=True, help="It is replaced instead.")
+@json_option
+def import_command(file: Path, replace: bool, as_json: bool) -> None:
+    """Merge the bundle FILE into the cache.
+
+    All of it, or nothing if anything in it is wrong. An entry that is here with other content stays as it is.
+    """
+    pipeline = Pipeline.in_force()
+    imported = import_bundle(file, *_caches(pipeline), replace=replace)
+    theirs = imported.manifest.identities
+    ours = _identities(pipeline, theirs)
+    other = {name: _difference(theirs[name], ours[name]) for name in ours if ours[name] != theirs[name]}
+    if as_json:
+        tallies = {"answers": asdict(imported.answers), "vectors": asdict(imported.vectors)}
+        emit_json({"bundle": str(file), **tallies, "asked_with_other_settings": sorted(other)})
+        return
+    rows = [("answers", imported.answers), ("vectors", imported.vectors)]
+    fate = "replaced" if replace else "differ, kept"
+    print_table(f"imported {escape(str(file))}", ["", "new", "same", fate], [_tally_row(*row) for row in rows])
+    for name, difference in other.items():
+        messages.print(f"{name} was asked with other settings, so its answers will not be found: {escape(difference)}")
+
+
+@cache_group.command("stats")
+@json_option
+def stats_command(as_json: bool) -> None:
+    """What the cache holds.
+
+    Entries, tokens and cost of answers by backbone and phase, vectors by length, size on disk.
+    """
+    pipeline = Pipeline.in_force()
+    answers, vectors = _caches(pipeline)
+    totals = answers.totals() if answers.path.exists() else []
+    dimensions = vectors.by_dimensions() if vectors.path.exists() else {}
+    if as_json:
+        emit_json(
+            {
+                "answers": {
+                    "path": str(answers.path),
+                    "bytes": answers.size(),
+                    "entries": sum(one.entries for one in totals),
+                    "totals": [asdict(one) for one in totals],
+                },
+                "vectors": {
+                    "path": str(vectors.path),
+                    "bytes": vectors.size(),
+                    "entries": sum(dimensions.values()),
+                    "by_dimensions": dimensions,
+                },
+            }
+        )
+        return
+    print_table(
+        f"answers, {_size(answers.size())}",
+        ["backbone", "phase", "entries", "prompt", "cached", "answers", "thought", "USD"],
+        [_total_row(one) for one in totals],
+        text_columns=2,
+    )
+    print_table(
+        f"vectors, {_size(vectors.size())}",
+        ["dimensions", "entries"],
+        [[str(length), f"{entries:,}"] for length, entries in dimensions.items()],
+    )
+    results.print("Tokens and USD are those of the time when the answers were given.")
+
+
+@cache_group.command("verify")
+@click.option("--repair", is_flag=True, help="Delete damaged entries; they are asked again when they are needed.")
+@json_option
+def verify_command(repair: bool, as_json: bool) -> None:
+    """Is the cache sound?
+
+    Verifies every checksum and the files themselves. Exit code 1 if damage is left.
+    """
+    findings = []
+    for cache in _caches(Pipeline.in_force()):
+        health = cache.verify() if cache.path.exists() else Health(entries=0)
+        deleted = cache.delete(one.key for one in health.damaged) if repair and health.damaged else 0
+        findings.append((cache.path, health, deleted))
+    if as_json:
+        emit_json([_finding(*finding) for finding in findings])
+    else:
+        print_table(
+            "cache",
+            ["file", "entries", "damaged", "deleted", "structure"],
+            [
+                [path.name, f"{health.entries:,}", str(len(health.damaged)), str(deleted), _structure(health)]
+                for path, health, deleted in findings
+            ],
+        )
+        for path, health, _ in findings:
+            for one in health.damaged:
+                messages.print(f"{path.name}: {one.key.hex()} is damaged ({escape(one.about)})")
+            for line in health.structure:
+                messages.print(f"{path.name}: {escape(line)}")
+    if any(health.structure or len(health.damaged) > deleted for _, health, deleted in findings):
+        raise click.exceptions.Exit(1)
+
+
+def _caches(pipeline: Pipeline) -> tuple[AnswerCache, VectorCache]:
+    return AnswerCache(answers_path(pipeline.home)), VectorCache(vectors_path(pipeline.home))
+
+
+def _identities(pipeline: Pipeline, names: Iterable[str]) -> dict[str, dict[str, object]]:
+    """Of those backbones that are in the settings."""
+    settings, home = pipeline.settings, pipeline.home
+    return {name: build_backbone(name, settings, home).identity for name in names if name in settings.backbones}
+
+
+def _described(manifest: Manifest) -> dict[str, object]:
+    contents = [asdict(one) for one in manifest.contents]
+    return {"answers": manifest.answers, "vectors": manifest.vectors, "contents": contents}
+
+
+def _difference(theirs: Mapping[str, object], ours: Mapping[str, object]) -> str:
+    keys = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
+    return plain("; ".join(f"{key} {theirs.get(key)!r} there, {ours.get(key)!r} here" for key in keys))
+
+
+def _tally_row(kind: str, tally: Tally) -> list[str]:
+    return [kind, f"{tally.new:,}", f"{tally.same:,}", f"{tally.conflicting:,}"]
+
+
+def _total_row(total: Total) -> list[str]:
+    usage = total.usage
+    tokens = (usage.prompt_tokens, usage.cached_prompt_tokens, usage.completion_tokens, usage.reasoning_tokens)
+    names = (escape(total.backbone), escape(total.phase))
+    return [*names, f"{total.entries:,}", *(f"{number:,}" for number in tokens), f"{usage.cost:,.4f}"]
+
+
+def _finding(path: Path, health: Health, deleted: int) -> dict[str, object]:
+    damaged = [{"key": one.key.hex(), "about": one.about} for one in health.damaged]
+    return {
+        "path": str(path),
+        "entries": health.entries,
+        "damaged": damaged,
+        "deleted": deleted,
+        "structure": list(health.structure),
+    }
+
+
+def _structure(health: Health) -> str:
+    return "DAMAGED" if health.structure else "sound"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
