@@ -47,6 +47,9 @@ lint: install   ## ruff, mypy, import-linter, dagster definitions
 
 bench: install  ## measured figures for benchmarks/README.md (long)
 	@$(BIN)/python benchmarks/replay_overhead.py
+	@$(BIN)/python benchmarks/answer_cache.py
+	@$(BIN)/python benchmarks/model_client.py
+	@$(BIN)/python benchmarks/model_client.py --replay
 
 # The UI shows FINEVOLVE_HOME, or the demo's home if that is not set.
 ui: export FINEVOLVE_HOME ?= $(CURDIR)/.finevolve/demo

@@ -31,7 +31,7 @@ from finevolve_pipeline.cli.dagster_home import open_instance
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.embedding import HashingEmbedder
 from finevolve_pipeline.graph import Table
-from finevolve_pipeline.llm.requests import Backbone, Reply, Request
+from finevolve_pipeline.llm.requests import Backbone, Call, Reply
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.replay.runner import DayDone, Parts, run
@@ -63,9 +63,21 @@ class TimedBackbone:
     def identity(self) -> dict[str, object]:
         return self._inner.identity
 
-    async def answer(self, request: Request) -> Reply:
+    def count_tokens(self, text: str) -> int:
+        return self._inner.count_tokens(text)
+
+    def recall(self, call: Call) -> Reply | None:
+        return self._inner.recall(call)
+
+    def remember(self, call: Call, reply: Reply) -> None:
+        self._inner.remember(call, reply)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def answer(self, call: Call) -> Reply:
         wall, cpu = time.perf_counter(), time.process_time()
-        reply = await self._inner.answer(request)
+        reply = await self._inner.answer(call)
         self.wall += time.perf_counter() - wall
         self.cpu += time.process_time() - cpu
         return reply
@@ -121,7 +133,7 @@ def measured_in_dagster(mechanism: str, home: Path, scratch: Path) -> Stopwatch:
     watch = Stopwatch(backbone)
     definitions = build_defs(settings, home, watch)
     definitions.resources["store"].replays = ReplayStore(scratch / "replay")
-    assets.replay.build_backbone = lambda name, settings: backbone
+    assets.replay.build_backbone = lambda name, settings, home, experiment: backbone
     key = Experiment(mechanism=mechanism, backbone="rules").key
     sessions = settings.benchmark.sessions
     with open_instance(scratch) as instance:

@@ -45,6 +45,10 @@ _DELIMITERS = {
     "open_experience": "<<<EXPERIENCE",
     "close_experience": "EXPERIENCE>>>",
 }
+_KEPT = 1024
+"""Texts of which the shown form is kept: memories and news are shown by several mechanisms, on several days."""
+_GRAIN = 32
+"""Tokens to which a shortened text's share is rounded down."""
 _PART = re.compile(r"^<!-- (\w+) -->\n", re.M)
 
 
@@ -81,11 +85,14 @@ def prompt_templates_digest() -> str:
 _INVISIBLE = re.compile(
     "[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufff9-\ufffb\x00-\x08\x0b-\x1f\x7f]"
 )
-_SUSPECT = re.compile("[<\uff1c\ufe64>\uff1e\ufe65]|[\\[\uff3b]/?[A-Za-z\uff21-\uff5a_]{3,24}[\\]\uff3d]")
+_ANGLES = "<＜﹤>＞﹥"
 _BARRED = re.compile(r"[<＜﹤][|｜]|[|｜][>＞﹥]")
 _REPEATED = re.compile(r"[<＜﹤]{2,}|[>＞﹥]{2,}")
 _TAG = re.compile(r"[<＜﹤]\s*([/／]?[^<>＜＞﹤﹥\n]{1,40}?)\s*[>＞﹥]")
-_BRACKETED = re.compile(r"[\[［]\s*([/／]?[A-Za-zＡ-Ｚａ-ｚ_]{3,24})\s*[\]］]")
+# One pattern a kind of bracket: a search for a literal first character is many times faster than for one of several.
+_BRACKETED = {
+    opening: re.compile(rf"{re.escape(opening)}\s*([/／]?[A-Za-zＡ-Ｚａ-ｚ_]{{3,24}})\s*[\]］]") for opening in "[［"
+}
 _CONTROL_TAG = re.compile(
     r"(s|pad|unk|bos|eos|sep|cls|mask|sop|eop|think|thinking|reasoning|tool_?calls?|tool_?response|tools?|function_?calls?"
     r"|system|user|assistant|human|observation|im_start|im_end|im_sep|endoftext|eot|eot_id|bot|eom_id|start_of_turn"
@@ -101,6 +108,7 @@ _OTHER = str.maketrans(
 )
 
 
+@lru_cache(maxsize=_KEPT)
 def neutralised(text: str) -> str:
     """The text without anything that could open or close a section, or that a chat template takes for control.
 
@@ -108,13 +116,16 @@ def neutralised(text: str) -> str:
     model family are replaced by others that look alike, however they are written (case, width, blanks); all other
     characters stay, so that the text reads as before.
     """
-    text = _INVISIBLE.sub("", text)
-    if not _SUSPECT.search(text):
-        return text
-    text = _BARRED.sub(_replaced, text)
-    text = _REPEATED.sub(_replaced, text)
-    text = _TAG.sub(lambda found: _replaced_if(found, _CONTROL_TAG), text)
-    return _BRACKETED.sub(lambda found: _replaced_if(found, _CONTROL_BRACKET), text)
+    if not text.isprintable():  # blanks and line ends are no printable characters either, so this is a quick look only
+        text = _INVISIBLE.sub("", text)
+    if any(angle in text for angle in _ANGLES):
+        text = _BARRED.sub(_replaced, text)
+        text = _REPEATED.sub(_replaced, text)
+        text = _TAG.sub(lambda found: _replaced_if(found, _CONTROL_TAG), text)
+    for opening, pattern in _BRACKETED.items():
+        if opening in text:
+            text = pattern.sub(lambda found: _replaced_if(found, _CONTROL_BRACKET), text)
+    return text
 
 
 def _replaced(found: re.Match[str]) -> str:
@@ -230,19 +241,13 @@ def _predict_prompt(request: PredictRequest, prompts: PromptSettings, count: Tok
         experience=experience,
         articles=len(request.news.items),
         cut=request.news.cut,
-        news=_shown_news(request.news.text) or parts["no_news"].template,
+        news=neutralised(request.news.text) or parts["no_news"].template,
         close=_number(request.market.close, ".2f", parts),
         trailing=_trailing(request, parts),
         session=request.session.isoformat(),
         horizons=_listed(request.horizons),
     )
     return Prompt((Message("system", _predict_system(language, request.horizons)), Message("user", user)), cuts)
-
-
-@lru_cache(maxsize=64)
-def _shown_news(text: str) -> str:
-    """News without control; the same block is shown by every mechanism of a process."""
-    return neutralised(text)
 
 
 def _trailing(request: PredictRequest, parts: dict[str, Template]) -> str:
@@ -323,6 +328,12 @@ def _raw(value: float, parts: dict[str, Template]) -> str:
 
 
 def _prefix(text: str, budget: int, mark: str, count: TokenCount) -> str:
+    """The text as `_shortened` shows it. Shares are rounded down a little, so that the same memory is cut alike."""
+    return _shortened(text, budget - budget % _GRAIN if budget > _GRAIN else budget, mark, count)
+
+
+@lru_cache(maxsize=4 * _KEPT)
+def _shortened(text: str, budget: int, mark: str, count: TokenCount) -> str:
     """The neutralised text if it fits into `budget` tokens, else a prefix that does, with a mark behind."""
     # Hardly any tokenizer makes less than a quarter token of a character, so what stands later cannot be shown.
     whole = len(text) <= 4 * budget
