@@ -273,6 +273,7 @@ class Graph:
                 "finevolve_pipeline.llm.asking",
                 "finevolve_pipeline.llm.render",
                 "finevolve_pipeline.llm.schemas",
+                "finevolve_pipeline.llm.untrusted",
                 "finevolve_pipeline.universe",
                 settings={"tagger": tag.tagger_identity(model, settings.batch)},
             ),

@@ -1,8 +1,10 @@
 """Reading answers: JSON text of any backbone becomes a typed answer, or an `AnswerError`.
 
 Repair covers what models do around good JSON: code fences, words before and after, reasoning before, trailing commas,
-NaN. It never invents a value: a key that stands twice with different values has none. A bad score costs its own horizon
-only; a name that is no industry is set aside, not guessed at.
+a plus sign, NaN. It never invents a value and never chooses between two: a key that stands twice with different values
+has none, and of two different answers in one text neither counts (one of them may be what an article said). A bad score
+costs its own horizon only; a name that is no industry is set aside, not guessed at. Reading takes time in proportion to
+the text's length, whatever the text.
 """
 
 from __future__ import annotations
@@ -14,18 +16,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from finevolve_pipeline.errors import AnswerError
+from finevolve_pipeline.llm.schemas import MAX_INDUSTRIES, SCOPES
 from finevolve_pipeline.universe import industry_named
 
-SCOPES = ("industry", "market", "none")
 LONGEST = 200_000
 STARTS_TRIED = 8
+DEEPEST = 32
+"""Levels of objects and lists in an answer that are read."""
+LONGEST_INTEGER = 400
+"""Digits; whole numbers with more are beyond any float."""
 LONGEST_NAME = 60
 """Characters of a rejected industry name that are kept."""
 
 
 @dataclass(frozen=True)
 class _Ambiguous:
-    """A key that stands in an object twice, with these values."""
+    """A key that stands in an object twice or more; the first two values that differ."""
 
     values: tuple[object, ...]
 
@@ -38,18 +44,28 @@ def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         before = found.get(key, value)
-        if before is value or (type(before) is type(value) and before == value):
-            found[key] = value
-        else:
-            earlier = before.values if isinstance(before, _Ambiguous) else (before,)
-            found[key] = _Ambiguous((*earlier, value))
+        if isinstance(before, _Ambiguous):
+            continue
+        found[key] = value if before is value or _same(before, value) else _Ambiguous((before, value))
     return found
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_distinct_keys)
-_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.S | re.I)
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.S)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+def _same(one: object, other: object) -> bool:
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other)]
+    return one == other and (all(numbers) or type(one) is type(other))
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= LONGEST_INTEGER else float(digits)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct_keys, parse_int=_integer)
+_THOUGHT_BEGINS = re.compile(r"<think(?:ing)?>|\[THINK\]", re.I)
+_THOUGHT_ENDS = re.compile(r"</think(?:ing)?>|\[/THINK\]", re.I)
+# A text in quotes, which stays, or a comma that nothing follows, or a plus sign before a number. A text without its
+# closing quote reaches to the end, so that its quotes are not tried one by one.
+_REPAIRED = re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))|,(?=\s*[}\]])|(?<=[\s:,\[])\+(?=[\d.])', re.S)
+_NUMBER = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?")
 
 
 @dataclass(frozen=True)
@@ -72,6 +88,11 @@ class TagAnswer:
     topics: tuple[str, ...]
     rejected: tuple[str, ...] = ()
     contradiction: str = ""
+
+    @property
+    def too_many(self) -> int:
+        """Industries beyond the allowed number. They stay: which of them to leave out is not told."""
+        return max(0, len(self.industries) - MAX_INDUSTRIES)
 
 
 @dataclass(frozen=True)
@@ -99,9 +120,13 @@ def parse_tag(text: str) -> TagAnswer:
 
 
 def tag_flaws(answer: TagAnswer) -> tuple[str, ...]:
-    """What is wrong with tags that could be read: names that are no industries, a contradicted scope."""
-    unknown = tuple(f"industry {_shown(name)} is none of the 31 codes" for name in answer.rejected)
-    return (*unknown, answer.contradiction) if answer.contradiction else unknown
+    """What is wrong with tags that could be read: names that are no industries, a contradicted scope, too many."""
+    found = [f"industry {_shown(name)} is none of the 31 codes" for name in answer.rejected]
+    if answer.contradiction:
+        found.append(answer.contradiction)
+    if answer.too_many:
+        found.append(f"{len(answer.industries)} industries are more than the {MAX_INDUSTRIES} allowed")
+    return tuple(found)
 
 
 def parse_tag_batch(text: str, ids: tuple[str, ...]) -> dict[str, TagAnswer | str]:
@@ -123,7 +148,7 @@ def parse_tag_batch(text: str, ids: tuple[str, ...]) -> dict[str, TagAnswer | st
     by_number: dict[str, list[dict[str, Any]]] = {}
     for item in items:
         if isinstance(item, dict):
-            by_number.setdefault(_text(item.get("id")), []).append(item)
+            by_number.setdefault(_text(item.get("id")).lstrip("#0"), []).append(item)
     return {one: _item(by_number.get(str(number), [])) for number, one in enumerate(ids, 1)}
 
 
@@ -141,9 +166,9 @@ def _tags(answer: dict[str, Any]) -> TagAnswer:
     if not isinstance(named, list):
         raise AnswerError(f"answer: industries {_shown(named)} is no list")
     codes, rejected = _industries(named)
-    scope = answer.get("scope")
+    scope = _text(answer.get("scope")).lower()
     if scope not in SCOPES:
-        raise AnswerError(f"answer: scope {_shown(scope)} is none of {', '.join(SCOPES)}")
+        raise AnswerError(f"answer: scope {_shown(answer.get('scope'))} is none of {', '.join(SCOPES)}")
     if scope == "industry" and not codes and not rejected:
         raise AnswerError("answer: scope 'industry' without any industry")
     contradiction = ""
@@ -153,7 +178,7 @@ def _tags(answer: dict[str, Any]) -> TagAnswer:
         contradiction = f"scope {scope!r} with {len(codes)} industries contradicts itself"
     return TagAnswer(
         industries=() if contradiction else codes,
-        scope="none" if contradiction and scope == "industry" else str(scope),
+        scope="none" if contradiction and scope == "industry" else scope,
         importance=_importance(answer.get("importance")),
         importance_reason=_text(answer.get("importance_reason")),
         topics=_topics(answer.get("topics")),
@@ -250,15 +275,15 @@ def _importance(value: object) -> int:
 
 def _topics(value: object) -> tuple[str, ...]:
     listed = value if isinstance(value, list) else []
-    return tuple(sorted({one.strip() for one in listed if isinstance(one, str) and one.strip()}))
+    return tuple(sorted({_text(one) for one in listed if isinstance(one, str)} - {""}))
 
 
 def _text(value: object) -> str:
-    """Text as it stands; lists and numbers that stand in its place as text, nothing as empty."""
+    """Text as it stands, in what UTF-8 can hold; lists and numbers in its place as text, nothing as empty."""
     if value is None:
         return ""
     if isinstance(value, str):
-        return value.strip()
+        return value.strip().encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):
         return "；".join(_text(one) for one in value)
     return str(value)  # numbers, objects, and what stands there twice
@@ -270,35 +295,77 @@ def _shown(value: object) -> str:
 
 
 def _json_object(text: str, key: str) -> dict[str, Any]:
-    """The answer's object, read as it stands, else without trailing commas. `key` marks the right object."""
+    """The answer's object, read as it stands, else repaired. `key` marks the right object.
+
+    Raises:
+        AnswerError: there is none, or there are several that differ.
+    """
     if len(text) > LONGEST:
         raise AnswerError(f"answer: {len(text)} characters are more than the {LONGEST} that are read")
-    text = _THOUGHT.sub("", text.lstrip("\ufeff"), count=1)
-    found = _first_object(text, key)
-    if found is None:
-        found = _first_object(_TRAILING_COMMA.sub(lambda comma: comma.group(1) or "", text), key)
-    if found is None:
-        raise AnswerError(f"answer: no JSON object in {_shown(text)}")
-    return found
+    said = _after_thought(text.lstrip("\ufeff \t\r\n"))
+    found = _objects(said, key) or _objects(_REPAIRED.sub(lambda piece: piece.group(1) or "", said), key)
+    if not found:
+        raise AnswerError(f"answer: no JSON object in {_shown(said)}")
+    if any(one != found[0] for one in found):
+        raise AnswerError(f"answer: {len(found)} JSON objects that differ; one is wanted")
+    return found[0]
 
 
-def _first_object(text: str, key: str) -> dict[str, Any] | None:
-    """The object at the first brace, or at one of the next few if it has the key.
+def _after_thought(text: str) -> str:
+    """What follows a model's reasoning, where its marks are left in the text.
+
+    Raises:
+        AnswerError: the text ends within the reasoning. An answer that was only thought of is none.
+    """
+    if text.startswith("{"):
+        return text  # marks inside the answer's own texts end nothing
+    ends = list(_THOUGHT_ENDS.finditer(text))
+    said = text[ends[-1].end() :] if ends else text
+    begun = _THOUGHT_BEGINS.search(said)
+    if begun is not None and begun.start() < max(said.find("{"), 0):
+        raise AnswerError("answer: it ends within the reasoning")
+    return said
+
+
+def _objects(text: str, key: str) -> list[dict[str, Any]]:
+    """The objects that have the key, side by side; if there are none, the one at the first brace.
 
     Without the key a later brace may open a part of an answer that was cut off.
     """
+    with_key: list[dict[str, Any]] = []
+    at_first_brace: list[dict[str, Any]] = []
     first = start = text.find("{")
     for _ in range(STARTS_TRIED):
         if start < 0:
-            return None
+            break
         try:
-            found, _end = _DECODER.raw_decode(text, start)
+            found, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, dict) and (start == first or key in found):
-            return found
-        start = text.find("{", start + 1)
-    return None
+            start = text.find("{", start + 1)
+            continue
+        if _depth(found) > DEEPEST:
+            raise AnswerError(f"answer: nested more than {DEEPEST} deep")
+        if key in found:
+            with_key.append(found)
+        elif start == first:
+            at_first_brace.append(found)
+        start = text.find("{", end)
+    return with_key or at_first_brace
+
+
+def _depth(value: object) -> int:
+    """Levels of objects and lists; more than `DEEPEST` are not counted to the end."""
+    level, depth = [value], 0
+    while level and depth <= DEEPEST:
+        inner: list[object] = []
+        for one in level:
+            if isinstance(one, dict | list):
+                inner.extend(one.values() if isinstance(one, dict) else one)
+            elif isinstance(one, _Ambiguous):
+                inner.extend(one.values)
+        depth += bool(inner)
+        level = inner
+    return depth
 
 
 def prediction_flaws(answer: PredictionAnswer) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 What is the same for most requests stands first, so that providers can cache it: instructions, then the industry and its
 news, which all mechanisms share, then experience, market data, and dates last. Texts live in `prompts/*.md`, split into
 named parts. News and everything a model once wrote is untrusted: it stands between delimiters that cannot occur inside
-it, and holds no control token of a chat template (`neutralised`).
+it, and holds no control token of a chat template (`untrusted`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from string import Template
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
@@ -33,6 +32,7 @@ from finevolve_pipeline.llm.requests import (
 )
 from finevolve_pipeline.llm.schemas import TOPICS
 from finevolve_pipeline.llm.tokens import TokenCount
+from finevolve_pipeline.llm.untrusted import neutralised, one_line
 from finevolve_pipeline.settings import PromptSettings
 from finevolve_pipeline.universe import INDUSTRIES
 
@@ -45,8 +45,10 @@ _DELIMITERS = {
     "open_experience": "<<<EXPERIENCE",
     "close_experience": "EXPERIENCE>>>",
 }
-_KEPT = 1024
-"""Texts of which the shown form is kept: memories and news are shown by several mechanisms, on several days."""
+_KEPT = 4096
+"""Shortened texts that are kept: memories are shown by several mechanisms, on several days."""
+_LONGEST_TOKEN = 8
+"""Characters that a token has at most over any length of text; what stands later than so many cannot be shown."""
 _GRAIN = 32
 """Tokens to which a shortened text's share is rounded down."""
 _PART = re.compile(r"^<!-- (\w+) -->\n", re.M)
@@ -80,61 +82,6 @@ def prompt_digest(prompt: Sequence[Message]) -> str:
 def prompt_templates_digest() -> str:
     """Digest of all packaged templates: a changed word in an instruction is another version."""
     return digest_json({name: _source(name) for name in TEMPLATES})
-
-
-_INVISIBLE = re.compile(
-    "[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufff9-\ufffb\x00-\x08\x0b-\x1f\x7f]"
-)
-_ANGLES = "<＜﹤>＞﹥"
-_BARRED = re.compile(r"[<＜﹤][|｜]|[|｜][>＞﹥]")
-_REPEATED = re.compile(r"[<＜﹤]{2,}|[>＞﹥]{2,}")
-_TAG = re.compile(r"[<＜﹤]\s*([/／]?[^<>＜＞﹤﹥\n]{1,40}?)\s*[>＞﹥]")
-# One pattern a kind of bracket: a search for a literal first character is many times faster than for one of several.
-_BRACKETED = {
-    opening: re.compile(rf"{re.escape(opening)}\s*([/／]?[A-Za-zＡ-Ｚａ-ｚ_]{{3,24}})\s*[\]］]") for opening in "[［"
-}
-_CONTROL_TAG = re.compile(
-    r"(s|pad|unk|bos|eos|sep|cls|mask|sop|eop|think|thinking|reasoning|tool_?calls?|tool_?response|tools?|function_?calls?"
-    r"|system|user|assistant|human|observation|im_start|im_end|im_sep|endoftext|eot|eot_id|bot|eom_id|start_of_turn"
-    r"|end_of_turn|begin_of_text|end_of_text|start_header_id|end_header_id|start_of_image|unused\d*|extra_id_\d+"
-    r"|reserved_\w+|fim_\w+|sys|inst|turn|channel|message|start|end|return|constrain|call)\b.*"
-)
-_CONTROL_BRACKET = re.compile(
-    r"(inst|sys|system_prompt|available_tools|tool_calls?|tool_results?|tool_content|gmask|smask|mask|bos|eos|pad|unk|sep"
-    r"|cls|think|end|human|assistant|user|system|prefix|suffix|middle|img|args|call_id|control_\w+)"
-)
-_OTHER = str.maketrans(
-    {"<": "‹", "＜": "‹", "﹤": "‹", ">": "›", "＞": "›", "﹥": "›", "[": "〔", "［": "〔", "]": "〕", "］": "〕"}
-)
-
-
-@lru_cache(maxsize=_KEPT)
-def neutralised(text: str) -> str:
-    """The text without anything that could open or close a section, or that a chat template takes for control.
-
-    Invisible characters are dropped. Brackets of delimiters (two or more in a row) and of control tokens of any known
-    model family are replaced by others that look alike, however they are written (case, width, blanks); all other
-    characters stay, so that the text reads as before.
-    """
-    if not text.isprintable():  # blanks and line ends are no printable characters either, so this is a quick look only
-        text = _INVISIBLE.sub("", text)
-    if any(angle in text for angle in _ANGLES):
-        text = _BARRED.sub(_replaced, text)
-        text = _REPEATED.sub(_replaced, text)
-        text = _TAG.sub(lambda found: _replaced_if(found, _CONTROL_TAG), text)
-    for opening, pattern in _BRACKETED.items():
-        if opening in text:
-            text = pattern.sub(lambda found: _replaced_if(found, _CONTROL_BRACKET), text)
-    return text
-
-
-def _replaced(found: re.Match[str]) -> str:
-    return found.group().translate(_OTHER)
-
-
-def _replaced_if(found: re.Match[str], control: re.Pattern[str]) -> str:
-    inner = unicodedata.normalize("NFKC", found.group(1)).strip("/ |").lower()
-    return _replaced(found) if control.fullmatch(inner) else found.group()
 
 
 def _source(name: str) -> str:
@@ -179,20 +126,16 @@ def _article(request: TagRequest, prompts: PromptSettings, count: TokenCount) ->
     parts = _parts(f"tag.{prompts.language}")
     mark = parts["cut"].template
     budget = prompts.article_tokens - 2 * count(mark)
-    title = _prefix(request.title, budget, mark, count)
-    content = _prefix(request.content, max(0, budget - count(title)), mark, count)
+    title = _prefix(one_line(request.title), budget, mark, count)
+    content = _prefix(one_line(request.content), max(0, budget - count(title.text)), mark, count)
     text = parts["user"].substitute(
         _DELIMITERS,
-        title=title,
-        content=content,
-        source=neutralised(request.source),
+        title=title.text,
+        content=content.text,
+        source=neutralised(one_line(request.source)),
         published_at=request.published_at.astimezone(SHANGHAI).isoformat(sep=" ", timespec="seconds"),
     )
-    was_cut = any(
-        shown.endswith(mark) and not neutralised(whole).endswith(mark)
-        for shown, whole in ((title, request.title), (content, request.content))
-    )
-    return text, int(was_cut)
+    return text, int(title.is_cut or content.is_cut)
 
 
 @lru_cache(maxsize=4)
@@ -241,7 +184,7 @@ def _predict_prompt(request: PredictRequest, prompts: PromptSettings, count: Tok
         experience=experience,
         articles=len(request.news.items),
         cut=request.news.cut,
-        news=neutralised(request.news.text) or parts["no_news"].template,
+        news=request.news.shown or parts["no_news"].template,
         close=_number(request.market.close, ".2f", parts),
         trailing=_trailing(request, parts),
         session=request.session.isoformat(),
@@ -292,17 +235,19 @@ def _experience(
     shown, shortened = [], 0
     for position, head in enumerate(heads):
         share = left // (len(heads) - position)
-        whole = memories[position].news
-        news = _prefix(whole, share, mark, count)
-        shortened += news.endswith(mark) and not whole.endswith(mark)
-        left -= min(share, count(news))
-        shown.append(head + news)
+        news = _prefix(memories[position].news, share, mark, count)
+        shortened += news.is_cut
+        left -= min(share, count(news.text))
+        shown.append(head + news.text)
     section = parts["experience"].substitute(_DELIMITERS, count=len(shown), memories="\n\n".join(shown))
     return section, Cuts(memories=omitted, memory_news=shortened)
 
 
 def _memory(rank: int, memory: ShownMemory, parts: dict[str, Template]) -> str:
-    """A memory without its news; scores raw, each number in a field of its own."""
+    """A memory without its news; scores raw, each number in a field of its own.
+
+    What a model wrote stands on one line each: it must not look like a further field, or like another memory.
+    """
     none = parts["none"].template
     scores = ", ".join(f"{horizon}: {_raw(memory.scores[horizon], parts)}" for horizon in sorted(memory.scores))
     if isinstance(memory.q, dict):
@@ -317,8 +262,8 @@ def _memory(rank: int, memory: ShownMemory, parts: dict[str, Template]) -> str:
         visits=none if memory.visits is None else memory.visits,
         selection=none if memory.selection_score is None else _raw(memory.selection_score, parts),
         scores=scores or none,
-        key_factor=memory.key_factor,
-        logic_chain=memory.logic_chain,
+        key_factor=one_line(memory.key_factor),
+        logic_chain=one_line(memory.logic_chain),
         news="",
     )
 
@@ -327,19 +272,25 @@ def _raw(value: float, parts: dict[str, Template]) -> str:
     return parts["missing"].template if math.isnan(value) else repr(round(float(value), 6))
 
 
-def _prefix(text: str, budget: int, mark: str, count: TokenCount) -> str:
+class _Piece(NamedTuple):
+    """A text as it is shown, and whether it was shortened."""
+
+    text: str
+    is_cut: bool
+
+
+def _prefix(text: str, budget: int, mark: str, count: TokenCount) -> _Piece:
     """The text as `_shortened` shows it. Shares are rounded down a little, so that the same memory is cut alike."""
     return _shortened(text, budget - budget % _GRAIN if budget > _GRAIN else budget, mark, count)
 
 
-@lru_cache(maxsize=4 * _KEPT)
-def _shortened(text: str, budget: int, mark: str, count: TokenCount) -> str:
+@lru_cache(maxsize=_KEPT)
+def _shortened(text: str, budget: int, mark: str, count: TokenCount) -> _Piece:
     """The neutralised text if it fits into `budget` tokens, else a prefix that does, with a mark behind."""
-    # Hardly any tokenizer makes less than a quarter token of a character, so what stands later cannot be shown.
-    whole = len(text) <= 4 * budget
-    text = neutralised(text[: 4 * budget])
+    whole = len(text) <= _LONGEST_TOKEN * budget
+    text = neutralised(text[: _LONGEST_TOKEN * budget])
     if whole and count(text) <= budget:
-        return text
+        return _Piece(text, False)
     # The cost of a piece tells about where to cut; a few corrections find the place.
     sample = text[:400]
     size = budget * len(sample) // max(1, count(sample))
@@ -353,4 +304,4 @@ def _shortened(text: str, budget: int, mark: str, count: TokenCount) -> str:
             size += budget - used
     while size > 0 and (over := count(text[:size]) - budget) > 0:
         size -= max(1, over // 4)
-    return text[: max(0, size)] + mark
+    return _Piece(text[: max(0, size)] + mark, True)

@@ -63,7 +63,7 @@ def _loaded(name: str, content: bytes) -> TokenCount:
             f"tokenizer {name}: the library `tokenizers` is not installed; install it, or leave `tokenizer` empty"
         ) from None
     try:
-        tokenizer = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
+        tokenizer = tokenizers.Tokenizer.from_buffer(content)
     except ValueError as broken:
         reason = " ".join(str(broken).split())[:120]
         raise SettingsError(f"tokenizer {name}: no tokenizer.json ({reason}); give the one of the model") from None

@@ -1,7 +1,7 @@
 """The news block: the deterministic text of a sector's news on one session.
 
-It is what a prompt shows and the key by which memories are compared. The budget is in tokens, as the backbone counts
-them, and is the same for every mechanism.
+It is what a prompt shows (made harmless, `shown`) and the key by which memories are compared (`text`). The budget is in
+tokens of what is shown, as the backbone counts them, and is the same for every mechanism.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cached_property
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.llm.tokens import TokenCount
+from finevolve_pipeline.llm.untrusted import neutralised, one_line
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,23 @@ class NewsItem:
 
     @cached_property
     def text(self) -> str:
-        """The article's lines in a block; times as Asia/Shanghai with offset."""
+        """The article's lines in a block; times as Asia/Shanghai with offset.
+
+        Each field is one line, so that an article cannot look like several.
+        """
         stamp = self.published_at.astimezone(SHANGHAI).isoformat(sep=" ", timespec="seconds")
         return (
             f"[{stamp}] id={self.article_id} src={self.source} importance={self.importance} "
-            f"topic={','.join(self.topics) or '-'} industries={','.join(self.industry_names) or '-'}\n"
-            f"title: {self.title}\ncontent: {self.content or self.title}\n"
-            f"importance_reason: {self.importance_reason}"
+            f"topic={one_line(','.join(self.topics)) or '-'} industries={','.join(self.industry_names) or '-'}\n"
+            f"title: {one_line(self.title)}\ncontent: {one_line(self.content or self.title)}\n"
+            f"importance_reason: {one_line(self.importance_reason)}"
         )
+
+    @cached_property
+    def shown(self) -> str:
+        """The text as prompts show it: nothing in it is taken for control."""
+        harmless = neutralised(self.text)
+        return self.text if harmless == self.text else harmless  # mostly the same, which then is not held twice
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,11 @@ class NewsBlock:
     def text(self) -> str:
         """The block's text; empty if there is no news."""
         return "\n\n".join(item.text for item in self.items)
+
+    @cached_property
+    def shown(self) -> str:
+        """The text as prompts show it; empty if there is no news."""
+        return "\n\n".join(item.shown for item in self.items)
 
     @cached_property
     def article_ids(self) -> frozenset[str]:
@@ -70,7 +85,7 @@ def build_block(items: Sequence[NewsItem], budget: int, count: TokenCount) -> Ne
     """
     used = 0
     for number, item in enumerate(items):
-        used += count(item.text) + 1
+        used += count(item.shown) + 1
         if used > budget:
             return NewsBlock(tuple(items[:number]), len(items) - number)
     return NewsBlock(tuple(items), 0)

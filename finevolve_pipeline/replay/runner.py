@@ -41,6 +41,7 @@ _CODE = (
     "finevolve_pipeline.llm.render",
     "finevolve_pipeline.llm.requests",
     "finevolve_pipeline.llm.tokens",
+    "finevolve_pipeline.llm.untrusted",
     "finevolve_pipeline.market.context",
     "finevolve_pipeline.mechanisms.base",
     "finevolve_pipeline.news.block",

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from finevolve_pipeline.calendar import SHANGHAI
-from finevolve_pipeline.llm.render import neutralised, prompt_digest, prompt_templates_digest, render
+from finevolve_pipeline.llm.render import prompt_digest, prompt_templates_digest, render
 from finevolve_pipeline.llm.requests import (
     Cuts,
     Message,
@@ -22,6 +22,7 @@ from finevolve_pipeline.llm.requests import (
     TagRequest,
 )
 from finevolve_pipeline.llm.tokens import estimate_tokens
+from finevolve_pipeline.llm.untrusted import neutralised
 from finevolve_pipeline.market.context import MarketContext, TrailingReturn
 from finevolve_pipeline.news.block import NewsItem, build_block
 from finevolve_pipeline.settings import PromptSettings
