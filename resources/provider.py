@@ -21,7 +21,6 @@ import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +37,7 @@ from finevolve_pipeline.llm.metering import Reservation, Unmetered
 from finevolve_pipeline.llm.requests import Usage
 from finevolve_pipeline.settings import ProviderSettings
 from resources.limits import Limits
+from resources.pools import pool_limits, tls, transport
 
 T = TypeVar("T")
 
@@ -47,8 +47,6 @@ BUDGET_PAUSE = 0.05
 """Seconds between two looks whether calls under way have left room in the budget."""
 SHOWN = 200
 """Characters of a provider's own words in a message."""
-KEEPALIVE_SECONDS = 4.0
-"""An idle connection is not used again after that, since common servers close theirs after 5 seconds."""
 RESUME = "nothing is lost: run the same command again"
 
 _AGAIN = frozenset({408, 409, 425, 429})
@@ -374,18 +372,15 @@ class Provider:
             base_url=settings.base_url,
             max_retries=0,
             http_client=httpx2.AsyncClient(
+                transport=transport(settings.concurrency, trust_env=not _is_loopback(host)),
                 timeout=httpx2.Timeout(
                     connect=settings.connect_seconds,
                     read=settings.idle_seconds,
                     write=settings.idle_seconds,
                     pool=settings.deadline_seconds,
                 ),
-                limits=httpx2.Limits(
-                    max_connections=settings.concurrency,
-                    max_keepalive_connections=settings.concurrency,
-                    keepalive_expiry=KEEPALIVE_SECONDS,
-                ),
-                verify=_tls(),
+                limits=pool_limits(settings.concurrency),
+                verify=tls(),
                 follow_redirects=False,
                 trust_env=not _is_loopback(host),
             ),
@@ -534,12 +529,6 @@ def _date(text: str) -> float | None:
 
 def _named(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-@lru_cache(maxsize=1)
-def _tls() -> ssl.SSLContext:
-    """Certificates to trust; reading them takes longer than all else when a client is made."""
-    return httpx2.create_ssl_context()
 
 
 def _is_loopback(host: str) -> bool:
