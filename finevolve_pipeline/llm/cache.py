@@ -16,7 +16,6 @@ import marshal
 import os
 import sqlite3
 import threading
-import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from finevolve_pipeline.databases import transaction, use_write_ahead_log
 from finevolve_pipeline.digests import canonical_json
 from finevolve_pipeline.errors import CacheError
 from finevolve_pipeline.llm.requests import Call, Reply, Usage
@@ -344,19 +344,6 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(value)
 
 
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Write-ahead log on. SQLite does not wait for a process that switches at the same moment, so this does."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as busy:
-            if busy.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
 _DAMAGED_FILE = (
     "the file is damaged ({said}); save what `sqlite3 FILE .recover` can read, or move it away and import a bundle"
 )
@@ -439,13 +426,8 @@ class _Cache(Generic[Entry]):
             if connection.in_transaction:
                 yield connection
                 return
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(connection):
                 yield connection
-                connection.execute("COMMIT")
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
 
     def verify(self) -> Health:
         """Every checksum, and SQLite's own check of the file."""
@@ -574,17 +556,12 @@ class _Cache(Generic[Entry]):
     def _create(self, connection: sqlite3.Connection) -> None:
         """Make the table; of several processes that try at once, one does."""
         connection.execute(f"PRAGMA page_size = {self._layout.page_size}")
-        _switch_to_wal(connection)
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        use_write_ahead_log(connection, BUSY_SECONDS)
+        with transaction(connection):
             if self._is_new(connection):
                 connection.execute(self._layout.create)
                 connection.execute(f"PRAGMA application_id = {self._layout.application}")
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
         (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from finevolve_pipeline.databases import transaction, use_write_ahead_log
 from finevolve_pipeline.errors import BudgetError, CacheError
 from finevolve_pipeline.llm.failures import LOST
 from finevolve_pipeline.llm.metering import Meter, Reservation
@@ -231,7 +232,7 @@ class Ledger:
         with self._opened() as connection:
             number = self._number(connection, purpose)
             self._give_up_lost(connection)
-            with _transaction(connection):
+            with transaction(connection):
                 spent = _spent(connection)
                 (aside,) = connection.execute("SELECT COALESCE(SUM(cost), 0) FROM put_aside").fetchone()
                 if spent + aside + bound > self._budget:
@@ -262,7 +263,7 @@ class Ledger:
             if reservation is None:
                 connection.execute(_INSERT, row)
                 return
-            with _transaction(connection):
+            with transaction(connection):
                 connection.execute("DELETE FROM put_aside WHERE id = ?", (reservation,))
                 connection.execute(_INSERT, row)
 
@@ -302,7 +303,7 @@ class Ledger:
         dead = [mark for mark in processes if mark != self._mark and not is_alive(mark)]
         if not dead:
             return
-        with _transaction(connection):
+        with transaction(connection):
             for mark in dead:
                 connection.execute(
                     "INSERT INTO attempts (ended_ms, purpose, failure, prompt_tokens, cached_prompt_tokens, "
@@ -337,10 +338,10 @@ class Ledger:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        _use_write_ahead_log(connection)
+        use_write_ahead_log(connection, _WAIT_SECONDS)
         connection.execute("PRAGMA synchronous = NORMAL")
         if _version(connection) != _VERSION:
-            with _transaction(connection):
+            with transaction(connection):
                 version = _version(connection)  # another process may have made the tables meanwhile
                 (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
                 if version != _VERSION and (version or tables):
@@ -398,33 +399,6 @@ class _Attempt:
 
     def doubt(self, failure: str) -> None:
         self.ledger.write(self.purpose, self.row, failure, Usage(), self.bound)
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, and nobody else writes meanwhile."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        if connection.in_transaction:  # SQLite has ended it itself where the disk is full
-            connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Readers and a writer do not stop each other then. Who comes while another switches is refused at once, without
-    the usual wait, and tries again."""
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as busy:
-            if busy.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 def _statements(script: str) -> Iterator[str]:
