@@ -39,7 +39,7 @@ def tagging_group() -> None:
 @click.option("--backbone", help="Name in the settings (default: the one that tags).")
 @json_option
 def agreement_command(articles: Path, labels: Path | None, backbone: str | None, as_json: bool) -> None:
-    """Measure how far a backbone's tags agree with labels that careful readers gave.
+    """Measure how far a backbone's tags agree with labels (the project's own were given by a language model).
 
     Labelled items are read, cleaned and tagged as in the pipeline, with its cache, budget and batch size.
     """
