@@ -33,6 +33,7 @@ from finevolve_pipeline.embedding import HashingEmbedder
 from finevolve_pipeline.graph import Table
 from finevolve_pipeline.llm.requests import Backbone, Call, Reply
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
+from finevolve_pipeline.llm.stand_in import StandIn
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.replay.runner import DayDone, Parts, run
 from finevolve_pipeline.settings import Experiment, load_settings
@@ -47,37 +48,17 @@ HEAD = """Milliseconds a prediction beside the model; days by processor time.
 |---|---:|---:|---:|---:|---:|---:|"""
 
 
-class TimedBackbone:
+class TimedBackbone(StandIn):
     """Another backbone, with the wall and processor seconds it took."""
 
     def __init__(self, inner: Backbone) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.wall = 0.0
         self.cpu = 0.0
 
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    @property
-    def identity(self) -> dict[str, object]:
-        return self._inner.identity
-
-    def count_tokens(self, text: str) -> int:
-        return self._inner.count_tokens(text)
-
-    def recall(self, call: Call) -> Reply | None:
-        return self._inner.recall(call)
-
-    def remember(self, call: Call, reply: Reply) -> None:
-        self._inner.remember(call, reply)
-
-    async def close(self) -> None:
-        await self._inner.close()
-
     async def answer(self, call: Call) -> Reply:
         wall, cpu = time.perf_counter(), time.process_time()
-        reply = await self._inner.answer(call)
+        reply = await super().answer(call)
         self.wall += time.perf_counter() - wall
         self.cpu += time.process_time() - cpu
         return reply

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlsplit
 
 import anyio
@@ -116,6 +116,16 @@ class _Trouble:
     everywhere: bool = False
 
 
+@dataclass(frozen=True)
+class _Errand(Generic[T]):
+    """What is to be sent, and what it may and did take (see `Provider.send`)."""
+
+    attempt: Callable[[AsyncOpenAI], Awaitable[T]]
+    tokens: int
+    reserve: Callable[[], Reservation]
+    usage: Callable[[T], Usage]
+
+
 @dataclass
 class _Session:
     """What belongs to one event loop.
@@ -187,7 +197,7 @@ class Provider:
         session = self._session()
         session.users += 1
         try:
-            return await self._send(session, attempt, tokens, reserve, usage)
+            return await self._send(session, _Errand(attempt, tokens, reserve, usage))
         finally:
             session.users -= 1
             await session.close_when_unused()
@@ -217,20 +227,13 @@ class Provider:
     def __repr__(self) -> str:
         return f"Provider({self.name!r})"
 
-    async def _send(
-        self,
-        session: _Session,
-        attempt: Callable[[AsyncOpenAI], Awaitable[T]],
-        tokens: int,
-        reserve: Callable[[], Reservation],
-        usage: Callable[[T], Usage],
-    ) -> tuple[T, Counter[str]]:
+    async def _send(self, session: _Session, errand: _Errand[T]) -> tuple[T, Counter[str]]:
         counted: Counter[str] = Counter()
         while True:
             if session.stopped:
                 raise BackboneError(session.stopped)
             try:
-                outcome = await self._attempt(session, attempt, tokens, reserve, usage)
+                outcome = await self._attempt(session, errand)
             except Declined as declined:
                 declined.failures = counted
                 raise
@@ -242,24 +245,17 @@ class Provider:
             _LOG.info("provider %s: %s; again in %.1f s", self.name, outcome.text, pause)
             await self.limits.sleep(pause)
 
-    async def _attempt(
-        self,
-        session: _Session,
-        attempt: Callable[[AsyncOpenAI], Awaitable[T]],
-        tokens: int,
-        reserve: Callable[[], Reservation],
-        usage: Callable[[T], Usage],
-    ) -> tuple[T] | _Trouble:
+    async def _attempt(self, session: _Session, errand: _Errand[T]) -> tuple[T] | _Trouble:
         """One attempt: what it gave, or why it gave nothing."""
-        async with self.limits.slot(tokens) as slot:
+        async with self.limits.slot(errand.tokens) as slot:
             if session.stopped:
                 raise BackboneError(session.stopped)
             session.begun += 1
             number = session.begun
-            reservation = await self._reserved(session, reserve)
+            reservation = await self._reserved(session, errand.reserve)
             try:
                 async with asyncio.timeout(self.settings.deadline_seconds):
-                    value = await attempt(session.client)
+                    value = await errand.attempt(session.client)
             except Declined:
                 reservation.release(failures.UNSTRUCTURED)
                 slot.used(0)
@@ -274,7 +270,7 @@ class Provider:
                 reservation.doubt(failures.DROPPED)
                 raise
             else:
-                took = usage(value)
+                took = errand.usage(value)
                 reservation.settle(took)
                 slot.used(took.prompt_tokens + took.completion_tokens)
                 session.failed = 0

@@ -31,6 +31,7 @@ from finevolve_pipeline.errors import CalendarError, FinEvolveError, LookAheadEr
 from finevolve_pipeline.graph import TableReader
 from finevolve_pipeline.llm.requests import Backbone, Call, Reply
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
+from finevolve_pipeline.llm.stand_in import StandIn
 from finevolve_pipeline.mechanisms.base import Evidence, Mechanism, Outcome, Recalled, Situation
 from finevolve_pipeline.replay.clock import NEWS, OUTCOMES, known_outcomes, require_observable
 from finevolve_pipeline.replay.day import Execution
@@ -350,44 +351,16 @@ class _Scratch:
         self._folder.cleanup()
 
 
-class Recalling:
+class Recalling(StandIn):
     """A backbone that answers from what it answered before and asks nobody.
 
     A question it was never asked gets the answer of `rules`: a day that asks another question than it did comes out
     different, which is what an audit wants to know, and costs nothing.
     """
 
-    def __init__(self, backbone: Backbone) -> None:
-        self._backbone = backbone
-        self._rules = RulesBackbone()
-
-    @property
-    def name(self) -> str:
-        """The backbone's name."""
-        return self._backbone.name
-
-    @property
-    def identity(self) -> dict[str, object]:
-        """The backbone's identity."""
-        return self._backbone.identity
-
-    def count_tokens(self, text: str) -> int:
-        """As the backbone counts."""
-        return self._backbone.count_tokens(text)
-
     async def answer(self, call: Call) -> Reply:
         """The answer given before, or the one of `rules`."""
-        return self._backbone.recall(call) or await self._rules.answer(call)
-
-    def recall(self, call: Call) -> Reply | None:
-        """The answer given before."""
-        return self._backbone.recall(call)
-
-    def remember(self, call: Call, reply: Reply) -> None:
-        """Nothing is kept: an audit leaves no trace."""
-
-    async def close(self) -> None:
-        """There is no connection."""
+        return self.recall(call) or await RulesBackbone().answer(call)
 
 
 def _unheard(_: DayDone) -> None:

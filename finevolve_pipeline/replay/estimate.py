@@ -27,6 +27,7 @@ from finevolve_pipeline.graph import Graph, Input, TableReader
 from finevolve_pipeline.llm.ledger import Measured
 from finevolve_pipeline.llm.requests import Backbone, Call, Reply, Usage, day_of, phase_of
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
+from finevolve_pipeline.llm.stand_in import StandIn
 from finevolve_pipeline.llm.tokens import MESSAGE_TOKENS, TokenCount, estimate_tokens, token_counter
 from finevolve_pipeline.mechanisms.registry import mechanism_class
 from finevolve_pipeline.replay.journal import ReplayStore
@@ -100,7 +101,7 @@ class Tallies:
         return total
 
 
-class CountingBackbone:
+class CountingBackbone(StandIn):
     """Counts what a backbone would be asked, and answers by `rules`.
 
     Args:
@@ -109,29 +110,19 @@ class CountingBackbone:
     """
 
     def __init__(self, like: Backbone, count: TokenCount) -> None:
+        super().__init__(like)
         self.tallies = Tallies()
-        self._like = like
         self._count = count
         self._rules = RulesBackbone()
         self._prefix = lru_cache(maxsize=64)(count)
 
-    @property
-    def name(self) -> str:
-        """As the backbone that it stands for."""
-        return self._like.name
-
-    @property
-    def identity(self) -> dict[str, object]:
-        """As the backbone that it stands for."""
-        return self._like.identity
-
     def count_tokens(self, text: str) -> int:
-        """As the backbone that it stands for."""
+        """As it was told."""
         return self._count(text)
 
     async def answer(self, call: Call) -> Reply:
         """What is known, else what `rules` says, counted."""
-        known = self._like.recall(call)
+        known = self.recall(call)
         if known is not None:
             return known
         text = self._rules.answer_now(call.request)
@@ -141,16 +132,6 @@ class CountingBackbone:
         tally = self.tallies.at(phase_of(call.request), day_of(call.request))
         tally.add(Tally(1, prompt, prefix, self._count(text)))
         return Reply(text, Usage(calls=1, prompt_tokens=prompt))
-
-    def recall(self, call: Call) -> Reply | None:
-        """As the backbone that it stands for."""
-        return self._like.recall(call)
-
-    def remember(self, call: Call, reply: Reply) -> None:
-        """Nothing is kept: no model said it."""
-
-    async def close(self) -> None:
-        """There is no connection."""
 
 
 class CountingEmbedder:
