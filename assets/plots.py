@@ -40,7 +40,8 @@ def bars(values: pd.DataFrame, label: str) -> dg.MarkdownMetadataValue:
     axes.set_xticks(range(len(values)), [str(name) for name in values.index])
     axes.axhline(0, color="0.5", linewidth=0.8)
     axes.set_ylabel(label)
-    axes.legend(frameon=False)
+    if len(values.columns):
+        axes.legend(frameon=False)
     return _picture(figure, label)
 
 

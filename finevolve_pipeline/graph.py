@@ -388,7 +388,10 @@ class Graph:
             "finevolve_pipeline.evaluation.ic",
             "finevolve_pipeline.evaluation.stages",
             "finevolve_pipeline.evaluation.comparison",
-            settings=self.settings.evaluation.model_dump(mode="json"),
+            settings={
+                **self.settings.evaluation.model_dump(mode="json"),
+                "industries": list(self.settings.benchmark.codes),
+            },
         )
 
     def _ic_by_experiment(self) -> Table:
@@ -399,6 +402,7 @@ class Graph:
                 reader.read("alpha", SINGLE),
                 self.sessions,
                 self.settings.evaluation,
+                codes=self.settings.benchmark.codes,
             )
 
         return Table(
@@ -421,7 +425,13 @@ class Graph:
         def build(_: str, reader: TableReader) -> pd.DataFrame:
             ran = [item.partition for item in inputs("", reader) if item.table == "replay"]
             runs = {self.settings.experiment(key): reader.read("replay", key) for key in ran}
-            both = comparison.ic_matrix(runs, reader.read("alpha", SINGLE), self.sessions, self.settings.evaluation)
+            both = comparison.ic_matrix(
+                runs,
+                reader.read("alpha", SINGLE),
+                self.sessions,
+                self.settings.evaluation,
+                codes=self.settings.benchmark.codes,
+            )
             own = [reader.read("ic_by_experiment", key) for key in ran]
             return _concatenated([*own, both[both["cells"] == ic.COMMON]], tables.InformationCoefficients)
 

@@ -10,12 +10,14 @@ import datetime as dt
 import os
 import re
 import tomllib
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_json
@@ -70,6 +72,7 @@ class BenchmarkSettings(_Section):
             raise ValueError(f"first_session {self.first_session} lies after last_session {self.last_session}")
         if list(self.horizons) != sorted(set(self.horizons)) or self.horizons[0] < 1:
             raise ValueError("horizons must be positive, ascending and distinct")
+        _require_distinct(self.industries)
         unknown = next((code for code in self.industries if code not in CODES), None)
         if unknown is not None:
             raise ValueError(f"industries: {unknown!r} is none of the 31 codes (`finevolve doctor --sectors`)")
@@ -362,7 +365,7 @@ class CacheSettings(_Section):
 class BudgetSettings(_Section):
     """What may be spent from this home in all, in USD; none: no limit."""
 
-    usd: float | None = Field(default=None, ge=0)
+    usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
 class ExperimentSettings(_Section):
@@ -498,12 +501,14 @@ class Settings(_Section):
         prompts = self.prompts
         for name in self.experiments.backbones:
             shown = f"news {prompts.news_tokens} + experience {prompts.experience_tokens}"
-            self._require_room(name, shown, prompts.news_tokens + prompts.experience_tokens)
+            tokens = prompts.news_tokens + prompts.experience_tokens
+            self._require_room(name, shown, tokens, "prompts.news_tokens, prompts.experience_tokens")
         shown = f"{self.tagging.batch} articles of {prompts.article_tokens}"
-        self._require_room(self.tagging.backbone, shown, self.tagging.batch * prompts.article_tokens)
+        tokens = self.tagging.batch * prompts.article_tokens
+        self._require_room(self.tagging.backbone, shown, tokens, "prompts.article_tokens, tagging.batch")
 
-    def _require_room(self, name: str, shown: str, tokens: int) -> None:
-        """A prompt that shows so many tokens must fit beside the completion."""
+    def _require_room(self, name: str, shown: str, tokens: int, keys: str) -> None:
+        """A prompt that shows so many tokens, by these keys, must fit beside the completion."""
         section = self.backbones[name]
         if not isinstance(section, ModelSettings):
             return
@@ -511,7 +516,7 @@ class Settings(_Section):
         if needed > section.context_window:
             raise ValueError(
                 f"backbones.{name}: {shown} + instructions {FRAME_TOKENS} + max_tokens {section.max_tokens} = {needed} "
-                f"tokens are more than its context_window {section.context_window}; lower one of them"
+                f"tokens are more than its context_window {section.context_window}; lower {keys} or its max_tokens"
             )
 
 
@@ -542,6 +547,23 @@ def _from_environment() -> dict[str, Any]:
     return found
 
 
+def _key_of(place: Sequence[int | str]) -> str:
+    """A place in the settings as the file names it: without the kind by which a section was told from others."""
+    parts = [str(part) for part in place]
+    if len(parts) > 2 and parts[0] in ("backbones", "embedders"):
+        del parts[2]
+    return ".".join(parts) or "settings"
+
+
+def _hint(error: ErrorDetails) -> str:
+    """What to do about a key that is not known."""
+    if error["type"] != "extra_forbidden":
+        return ""
+    if "key" in str(error["loc"][-1]).lower() and error["loc"][0] in ("providers", "backbones", "embedders"):
+        return "; a key never stands in the settings: name its environment variable as key_variable of the provider"
+    return "; the packaged finevolve.toml has all keys"
+
+
 def load_settings(path: Path | None = None, overrides: dict[str, Any] | None = None) -> Settings:
     """Effective settings: packaged defaults, then the file, then `overrides`, then
     FINEVOLVE_CACHE and FINEVOLVE_BUDGET.
@@ -569,9 +591,10 @@ def load_settings(path: Path | None = None, overrides: dict[str, Any] | None = N
     try:
         return Settings.model_validate(values)
     except ValidationError as broken:
-        first = broken.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "settings"
-        raise SettingsError(f"{where}: {key}: {first['msg'].removeprefix('Value error, ')}") from None
+        # A misspelt key also leaves the right one missing; the one that stands in the file is told.
+        first = min(broken.errors(), key=lambda error: error["type"] != "extra_forbidden")
+        said = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{where}: {_key_of(first['loc'])}: {said}{_hint(first)}") from None
     except CalendarError as beyond:
         raise SettingsError(f"{where}: {beyond}") from None
 

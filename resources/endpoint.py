@@ -446,8 +446,8 @@ def _parsed(data: bytes, unreadable: str) -> object:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        shown = data[:2000].decode("utf-8", "replace")
-        raise AttemptError(unreadable, f"no JSON but {shown}") from None
+        shown = data[:2000].decode("utf-8", "replace").strip()
+        raise AttemptError(unreadable, f"no JSON but {shown or 'an empty body'}") from None
 
 
 def _require_bounded(length: int) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from finevolve_pipeline.errors import CacheMissError
 from finevolve_pipeline.llm.cache import About, answer_key
 from finevolve_pipeline.llm.ledger import Purpose
-from finevolve_pipeline.llm.requests import Call, Reply, day_of, phase_of, subject_of
+from finevolve_pipeline.llm.requests import Call, Reply, TagBatchRequest, day_of, phase_of, subject_of
 from finevolve_pipeline.llm.schemas import schema_of
 from finevolve_pipeline.llm.tokens import MESSAGE_TOKENS, TokenCount, token_counter
 from finevolve_pipeline.settings import ModelSettings
@@ -133,6 +133,8 @@ class ModelBackbone:
         return self._store(key, call, reply)
 
     def _store(self, key: bytes, call: Call, reply: Reply) -> Reply:
+        if isinstance(call.request, TagBatchRequest):
+            return reply  # its parts are remembered, each as the answer about its own article
         about = About(self._name, phase_of(call.request), day_of(call.request), subject_of(call.request))
         answers = self._outside.answers
         if self._outside.settings.cache.mode == "refresh" and key not in self._outside.refreshed:

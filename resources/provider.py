@@ -445,7 +445,7 @@ class Provider:
             kind = failures.RATE_LIMITED if status == 429 else failures.SERVER_ERROR
             return _Trouble(kind, text, status in _MAY_BE_BILLED, retry_after(error.response.headers))
         remedy, everywhere = self._remedy(status, words)
-        return _Trouble(failures.SERVER_ERROR, text, remedy=remedy, everywhere=everywhere)
+        return _Trouble(failures.REFUSED, text, remedy=remedy, everywhere=everywhere)
 
     def _remedy(self, status: int, words: str) -> tuple[str, bool]:
         """What to do about a request that is refused for good, and whether all others would be as well."""

@@ -62,6 +62,17 @@ def test_the_working_directory_is_searched_before_the_packaged_defaults(home: Pa
         ("[benchmark]\nindustries = ['801999']\n", "'801999' is none of the 31 codes"),
         ("[cache]\nmode = 'offline'\n", "cache.mode: Input should be 'use', 'refresh' or 'replay-only'"),
         ("[budget]\nusd = -1\n", "budget.usd: Input should be greater than or equal to 0"),
+        ("[budget]\nusd = inf\n", "budget.usd: Input should be a finite number"),
+        ("[benchmark]\nindustries = ['801170', '801170']\n", "'801170' is listed twice"),
+        (
+            "[backbones.x]\nkind = 'openai'\nprovider = 'local'\nmodel = 'm'\nmax_tokens = 99\ncontext_windw = 9999\n",
+            "backbones.x.context_windw: Extra inputs are not permitted; the packaged finevolve.toml has all keys",
+        ),
+        (
+            "[providers.local]\napi_key = 'sk-1'\n",
+            "providers.local.api_key: Extra inputs are not permitted; a key never",
+        ),
+        ("[backbones.x]\nkind = 'openai'\nprovider = 'local'\nmodel = ''\n", "backbones.x.model: "),
         (
             "[experiments]\nbackbones = ['deepseek-v4-flash']\n[prompts]\nnews_tokens = 20000\n",
             "news 20000 + experience 8000 + instructions 2500 + max_tokens 6000 = 36500 tokens are more than its",

@@ -6,6 +6,7 @@ lets anyone re-run a table of results with `--cache replay-only`, without a mode
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -39,7 +40,11 @@ def cache_group() -> None:
 @click.option("--backbone", "backbones", multiple=True, help="Only answers of this backbone (repeatable).")
 @json_option
 def export_command(file: Path, backbones: tuple[str, ...], as_json: bool) -> None:
-    """Write the cache to FILE, a bundle with checksums. It holds no article and no prompt."""
+    """Write the cache to FILE, a bundle with checksums. It holds no article and no prompt.
+
+    A bundle that is there is replaced, any other file stays.
+    """
+    _require_writable(file)
     pipeline = Pipeline.in_force()
     if not answers_path(pipeline.home).exists() and not vectors_path(pipeline.home).exists():
         raise CacheError(f"cache of {pipeline.home}: nothing to export yet; `finevolve run` fills it")
@@ -89,8 +94,8 @@ def stats_command(as_json: bool) -> None:
     """
     pipeline = Pipeline.in_force()
     answers, vectors = _caches(pipeline)
-    totals = answers.totals() if answers.path.exists() else []
-    dimensions = vectors.by_dimensions() if vectors.path.exists() else {}
+    totals = answers.totals() if answers.is_there() else []
+    dimensions = vectors.by_dimensions() if vectors.is_there() else {}
     if as_json:
         emit_json(
             {
@@ -125,15 +130,20 @@ def stats_command(as_json: bool) -> None:
 
 @cache_group.command("verify")
 @click.option("--repair", is_flag=True, help="Delete damaged entries; they are asked again when they are needed.")
+@click.option("--set-aside", is_flag=True, help="Rename a file that cannot be read, so that a new one can be made.")
 @json_option
-def verify_command(repair: bool, as_json: bool) -> None:
+def verify_command(repair: bool, set_aside: bool, as_json: bool) -> None:
     """Is the cache sound?
 
     Verifies every checksum and the files themselves. Exit code 1 if damage is left.
     """
     findings = []
     for cache in _caches(Pipeline.in_force()):
-        health = cache.verify() if cache.path.exists() else Health(entries=0)
+        health = cache.verify() if cache.is_there() else Health(entries=0)
+        if set_aside and health.structure:
+            aside = cache.set_aside()
+            messages.print(f"{cache.path.name} cannot be read; it lies at {escape(str(aside))} now")
+            health = Health(entries=0)
         deleted = cache.delete(one.key for one in health.damaged) if repair and health.damaged else 0
         findings.append((cache.path, health, deleted))
     if as_json:
@@ -152,8 +162,18 @@ def verify_command(repair: bool, as_json: bool) -> None:
                 messages.print(f"{path.name}: {one.key.hex()} is damaged ({escape(one.about)})")
             for line in health.structure:
                 messages.print(f"{path.name}: {escape(line)}")
+            if health.structure:
+                messages.print(f"{path.name}: `finevolve cache verify --set-aside` makes room for a new one")
     if any(health.structure or len(health.damaged) > deleted for _, health, deleted in findings):
         raise click.exceptions.Exit(1)
+
+
+def _require_writable(file: Path) -> None:
+    """Raises `CacheError` where a bundle would replace something else, or has no folder to lie in."""
+    if file.exists() and not zipfile.is_zipfile(file):
+        raise CacheError(f"bundle {file}: a file of another kind is there, and stays; name another one")
+    if not file.absolute().parent.is_dir():
+        raise CacheError(f"bundle {file}: there is no such folder; make it first, or name another one")
 
 
 def _caches(pipeline: Pipeline) -> tuple[AnswerCache, VectorCache]:
@@ -203,4 +223,4 @@ def _structure(health: Health) -> str:
 
 
 def _size(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
+    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"

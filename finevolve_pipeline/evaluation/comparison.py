@@ -26,6 +26,7 @@ from finevolve_pipeline.evaluation.stages import OVERALL
 from finevolve_pipeline.settings import EvaluationSettings, Experiment
 from finevolve_pipeline.spreadsheet import safe_cell
 from finevolve_pipeline.tables import Comparison, InformationCoefficients, conform, empty
+from finevolve_pipeline.universe import CODES
 
 PIPE = "pipe"
 """The mechanism without experience; every gain is over it."""
@@ -53,6 +54,7 @@ def ic_matrix(
     alpha: pd.DataFrame,
     sessions: Sequence[str | dt.date],
     settings: EvaluationSettings,
+    codes: tuple[str, ...] = CODES,
 ) -> pd.DataFrame:
     """Coefficients of all runs, each on its own cells and on the cells common to its backbone's runs.
 
@@ -61,11 +63,12 @@ def ic_matrix(
         alpha: `Outcomes` by prediction day.
         sessions: the prediction window, days or ISO text.
         settings: stage split and minimum pairs.
+        codes: the industries that were to be predicted.
 
     Returns:
         `InformationCoefficients`; experiment by experiment in the order given, own cells before common ones.
     """
-    axes = make_axes(sessions, horizons_of(alpha, *predictions.values()))
+    axes = make_axes(sessions, horizons_of(alpha, *predictions.values()), codes)
     panels = make_panels(predictions, alpha, axes)
     common = common_cells(panels)
     parts = [

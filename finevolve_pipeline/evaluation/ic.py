@@ -97,9 +97,9 @@ class Correlations:
     pairs: NDArray[np.int64]
 
 
-def make_axes(sessions: Iterable[str | dt.date], horizons: Iterable[int]) -> Axes:
-    """The grid of `sessions` (days or ISO text) x the 31 industries x `horizons`."""
-    return Axes(tuple(sorted(str(s) for s in sessions)), CODES, tuple(sorted({int(h) for h in horizons})))
+def make_axes(sessions: Iterable[str | dt.date], horizons: Iterable[int], codes: tuple[str, ...] = CODES) -> Axes:
+    """The grid of `sessions` (days or ISO text) x industries (those that are predicted) x `horizons`."""
+    return Axes(tuple(sorted(str(s) for s in sessions)), codes, tuple(sorted({int(h) for h in horizons})))
 
 
 def horizons_of(*frames: pd.DataFrame) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ def horizons_of(*frames: pd.DataFrame) -> tuple[int, ...]:
 
 
 def to_grid(frame: pd.DataFrame, axes: Axes, day: str, value: str) -> Floats:
-    """A long table as horizons x sessions x industries; rows of other sessions or horizons are left out.
+    """A long table as horizons x sessions x industries; rows of other sessions, industries or horizons are left out.
 
     Args:
         frame: columns `day` (ISO session), code, horizon and `value`.
@@ -122,12 +122,14 @@ def to_grid(frame: pd.DataFrame, axes: Axes, day: str, value: str) -> Floats:
     grid = np.full(axes.shape, np.nan)
     if frame.empty:
         return grid
-    n = pd.Index(axes.codes).get_indexer(pd.Index(frame["code"]))
-    if (n < 0).any():
-        raise TableError(f"{value}: code {frame['code'].iloc[int(np.argmax(n < 0))]!r} is none of the 31 industries")
+    codes = pd.Index(frame["code"])
+    unknown = ~codes.isin(CODES)
+    if unknown.any():
+        raise TableError(f"{value}: code {codes[int(np.argmax(unknown))]!r} is none of the 31 industries")
+    n = pd.Index(axes.codes).get_indexer(codes)
     t = pd.Index(axes.sessions).get_indexer(pd.Index(frame[day]))
     h = pd.Index(axes.horizons).get_indexer(pd.Index(frame["horizon"]))
-    inside = (t >= 0) & (h >= 0)
+    inside = (t >= 0) & (h >= 0) & (n >= 0)
     flat = np.ravel_multi_index((h[inside], t[inside], n[inside]), axes.shape)
     counts = np.bincount(flat, minlength=1)
     if counts.max() > 1:
@@ -299,6 +301,7 @@ def information_coefficients(
     sessions: Sequence[str | dt.date],
     settings: EvaluationSettings,
     common: Cells | None = None,
+    codes: tuple[str, ...] = CODES,
 ) -> pd.DataFrame:
     """Every information coefficient of one run, in long form.
 
@@ -309,6 +312,7 @@ def information_coefficients(
         sessions: the prediction window, days or ISO text; predictions of other days are left out.
         settings: stage split and minimum pairs.
         common: None for the run's own cells; else the only cells that count.
+        codes: the industries that were to be predicted.
 
     Returns:
         `InformationCoefficients`, one row per stage, horizon, metric and method. `defined + undefined` is the
@@ -317,7 +321,7 @@ def information_coefficients(
     Raises:
         TableError: an unknown industry, or a cell that occurs twice.
     """
-    axes = make_axes(sessions, horizons_of(alpha, predictions)) if common is None else common.axes
+    axes = make_axes(sessions, horizons_of(alpha, predictions), codes) if common is None else common.axes
     return panel_coefficients(experiment, make_panel(predictions, alpha, axes), settings, common)
 
 

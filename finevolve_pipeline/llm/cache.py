@@ -11,6 +11,7 @@ Every row carries a checksum. Whoever stores a key first wins: all who ask for i
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import marshal
 import os
@@ -443,6 +444,36 @@ class _Cache(Generic[Entry]):
         except CacheError as broken:
             return Health(entries, tuple(damaged), (str(broken),))
         return Health(entries, tuple(damaged), tuple(line for line in said if line != "ok"))
+
+    def is_there(self) -> bool:
+        """Whether the file has been made.
+
+        Raises:
+            CacheError: something else is in its place, or in its folder's.
+        """
+        for folder in self.path.parents:
+            if folder.exists() and not folder.is_dir():
+                raise CacheError(f"cache {self.path}: {folder} is a file, not a folder; move it away")
+        if self.path.is_dir():
+            raise CacheError(f"cache {self.path}: a folder is in its place; move it away")
+        return self.path.exists()
+
+    def set_aside(self) -> Path:
+        """Rename a file that cannot be read, with what SQLite keeps beside it, so that a new one can be made.
+
+        Returns:
+            Where it lies now.
+        """
+        self.close()
+        number = next(n for n in itertools.count(1) if not self._aside(n).exists())
+        for suffix in ("-wal", "-shm", ""):
+            part = Path(f"{self.path}{suffix}")
+            if part.exists():
+                part.rename(f"{self._aside(number)}{suffix}")
+        return self._aside(number)
+
+    def _aside(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.stem}.damaged-{number}{self.path.suffix}")
 
     def delete(self, keys: Iterable[bytes]) -> int:
         """Forget entries, e.g. damaged ones; the number of those that there were."""

@@ -11,6 +11,8 @@ RATE_LIMITED = "rate_limited"
 """Status 429."""
 SERVER_ERROR = "server_error"
 """Status 408, 409, 425 or 5xx, or an error object inside a stream."""
+REFUSED = "refused"
+"""The provider refuses the request for good: key, balance, model, address, form or length. The run stops."""
 CONNECTION = "connection"
 """No connection, or one that broke before an answer began."""
 TIMEOUT = "timeout"
@@ -40,5 +42,5 @@ REASKED = "reasked"
 LOST = "lost"
 """Only in the ledger: the process died before it could say how the attempt ended."""
 
-TRANSPORT = (RATE_LIMITED, SERVER_ERROR, CONNECTION, TIMEOUT, DROPPED, MALFORMED, UNSTRUCTURED)
+TRANSPORT = (RATE_LIMITED, SERVER_ERROR, REFUSED, CONNECTION, TIMEOUT, DROPPED, MALFORMED, UNSTRUCTURED)
 ANSWERS = (EMPTY, CAP_RAISED, TRUNCATED, CONTENT_FILTER, UNREADABLE, INVALID_FIELD, REASKED)

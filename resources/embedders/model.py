@@ -87,7 +87,7 @@ def library(embedder: str, package: str, module: str, release: str, extra: str) 
     Raises:
         SettingsError: it is not installed, of another release, or broken.
     """
-    remedy = f"`pip install 'finevolve-pipeline[{extra}]'`"
+    remedy = f"`pip install -e '.[{extra}]'` in the checkout"
     try:
         version = importlib.metadata.version(package)
         if not version.startswith(release):

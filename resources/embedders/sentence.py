@@ -230,7 +230,7 @@ class SentenceTransformerModel:
             return Path(importlib.import_module("huggingface_hub.constants").HF_HUB_CACHE)
         except ImportError:
             raise self._refusal(
-                f"huggingface-hub is not installed; `pip install 'finevolve-pipeline[{EXTRA}]'`, or give a commit as "
+                f"huggingface-hub is not installed; `pip install -e '.[{EXTRA}]'` in the checkout, or give a commit as "
                 f"revision in [embedders.{self._name}]"
             ) from None
 

@@ -388,7 +388,7 @@ NOT_SETTINGS: dict[str, tuple[bytes, str]] = {
     ),
     "n-grams of nothing": (
         b"[embedders.hashing]\nngrams = [0]\n",
-        "{config}: embedders.hashing.hashing.ngrams.0: Input should be greater than or equal to 1",
+        "{config}: embedders.hashing.ngrams.0: Input should be greater than or equal to 1",
     ),
     "stages by a date without one": (
         b'[evaluation]\nstage_split = "date"\n',

@@ -209,3 +209,46 @@ def test_wrong_use_is_one_line_and_exit_code_2(finevolve, home, tmp_path, argume
     assert said.code == 2
     assert line in said.err.splitlines()[-1]
     assert said.out == ""
+
+
+def test_a_file_that_cannot_be_read_is_set_aside_and_a_new_one_made(finevolve, home):
+    path = answers_path(home)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no database at all" * 100)
+    assert "--set-aside" in finevolve("cache", "verify").err
+    assert finevolve("cache", "verify", "--set-aside").code == 0
+    aside = path.with_name("answers.damaged-1.sqlite")
+    assert aside.read_bytes() == b"no database at all" * 100
+    assert finevolve("cache", "stats", "--json").json["answers"]["entries"] == 0
+    AnswerCache(path).put(FIRST, Reply("{}", Usage(calls=1)), About(QWEN, "tag", "2025-01-02", "a"))
+    assert finevolve("cache", "verify").code == 0
+
+
+def test_an_export_replaces_a_bundle_and_nothing_else(finevolve, home, tmp_path):
+    AnswerCache(answers_path(home)).put(FIRST, Reply("{}", Usage(calls=1)), About(QWEN, "tag", "2025-01-02", "a"))
+    settings = tmp_path / "mine.toml"
+    settings.write_text("[news]\n")
+    refused = finevolve("cache", "export", settings)
+    assert refused.code == 2
+    assert "stays" in refused.err
+    assert settings.read_text() == "[news]\n"
+    bundle = tmp_path / "bundle"
+    assert finevolve("cache", "export", bundle).code == 0
+    assert finevolve("cache", "export", bundle).code == 0
+    nowhere = finevolve("cache", "export", tmp_path / "absent" / "b.zip")
+    assert nowhere.code == 2
+    assert not (tmp_path / "absent").exists()
+
+
+@pytest.mark.parametrize("command", [("cache", "stats"), ("cache", "verify")])
+def test_something_else_in_the_place_of_the_cache_is_named(finevolve, home, command):
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "cache").write_text("a file")
+    told = finevolve(*command)
+    assert told.code == 2
+    assert "is a file, not a folder" in told.err
+    (home / "cache").unlink()
+    answers_path(home).mkdir(parents=True)
+    told = finevolve(*command)
+    assert told.code == 2
+    assert "a folder is in its place" in told.err

@@ -229,11 +229,32 @@ def test_a_budget_is_never_crossed_and_what_was_spent_counts_after_a_resume(benc
     assert first < after["total"]["cost"] <= stored + 1e-9
 
 
+def test_several_articles_a_request_cost_what_the_ledger_says_and_are_cached_once(
+    bench: Bench, server: ModelServer
+) -> None:
+    bench.serve(server.base_url, tagger="served")
+    bench.config.write_text(
+        bench.config.read_text().replace('backbone = "served"\n', 'backbone = "served"\nbatch = 4\n', 1)
+        + "\n[prompts]\narticle_tokens = 1000\n"
+    )
+    bench.run("--json").expect()
+    usage = bench.finevolve("usage", "--by", "phase", "--json", home=bench.home, config=bench.config).expect().document
+    spent = {row["group"]["phase"]: row["cost"] for row in usage["groups"]}
+    stats = bench.finevolve("cache", "stats", "--json", home=bench.home, config=bench.config).expect().document
+    kept = {row["phase"]: row["usage"]["cost"] for row in stats["answers"]["totals"]}
+    assert kept == pytest.approx(spent)
+    assert spent["tag"] > 0
+
+
 def test_without_a_key_nothing_is_asked_and_the_variable_is_named(bench: Bench, server: ModelServer) -> None:
     bench.serve(server.base_url)
     said = bench.run(environment={"A_KEY": ""}).expect(1)
     assert "A_KEY" in said.errors[0]
+    assert "A_KEY is not set" in said.err.splitlines()[0]
     assert server.delivered == []
+    doctor = bench.finevolve("doctor", "--json", home=bench.home, config=bench.config, environment={"A_KEY": ""})
+    assert [row["check"] for row in doctor.expect(1).document if not row["ok"]] == ["backbone served"]
+    bench.finevolve("doctor", home=bench.home, config=bench.config, environment=KEY).expect()
 
 
 def test_the_key_is_in_no_file_no_output_and_no_process_list(bench: Bench, server: ModelServer) -> None:

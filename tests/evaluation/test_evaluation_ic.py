@@ -314,3 +314,17 @@ def test_an_empty_window_has_nothing_and_says_so() -> None:
     assert found["value"].isna().all()
     assert found["coverage"].isna().all()
     assert (found["pairs"] == 0).all()
+
+
+def test_a_trial_of_some_industries_is_measured_on_these_alone() -> None:
+    score, alpha = random_grids(5, (1, 40, 6), missing=0.0)
+    predictions, outcomes, sessions = tables(score[:, :, :3], alpha, (10,))
+    chosen = CODES[:3]
+    of_three = ic.information_coefficients(PIPE, predictions, outcomes, sessions, evaluation(), codes=chosen)
+    row = pick(of_three, stage="overall", metric="tsIC", method="spearman")
+    assert row["coverage"] == 1.0
+    assert (row["defined"], row["undefined"]) == (3, 0)
+    of_all = ic.information_coefficients(PIPE, predictions, outcomes, sessions, evaluation())
+    assert pick(of_all, stage="overall", metric="tsIC", method="spearman")["undefined"] == 28
+    both = ic_matrix({PIPE: predictions}, outcomes, sessions, evaluation(), codes=chosen)
+    assert set(both["coverage"]) == {1.0}

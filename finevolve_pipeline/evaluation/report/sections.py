@@ -120,7 +120,7 @@ class Evaluation:
     def panels(self) -> dict[Experiment, ic.Panel]:
         """Panels of all runs, scores kept on common cells."""
         benchmark = self.inputs.settings.benchmark
-        axes = ic.make_axes(benchmark.sessions, benchmark.horizons)
+        axes = ic.make_axes(benchmark.sessions, benchmark.horizons, benchmark.codes)
         panels = ic.make_panels(self.runs, self.inputs.alpha, axes)
         common = ic.common_cells(panels)
         return {e: panel.within(common[e.backbone]) for e, panel in panels.items()}
@@ -199,7 +199,7 @@ def facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
     return (
         ("Window", f"{sessions[0]} – {sessions[-1]}"),
         ("Sessions", f"{len(sessions)}"),
-        ("Industries", f"{len(INDUSTRIES)}"),
+        ("Industries", f"{len(inputs.settings.benchmark.codes)}"),
         ("Horizons", f"{', '.join(map(str, horizons))} sessions"),
         ("Runs", f"{len(evaluation.runs)} of {len(inputs.settings.all_experiments)}"),
         ("Predictions", f"{len(inputs.predictions):,}"),
@@ -312,6 +312,7 @@ def heat_map(evaluation: Evaluation, backbone: str) -> TableView:
             ),
         )
         for industry in INDUSTRIES
+        if industry.code in evaluation.inputs.settings.benchmark.codes
     )
     columns = [f"{mechanism_label(e.mechanism)} {horizon}d" for e in experiments for horizon in horizons]
     method = _METHOD_NAMES[evaluation.method]
