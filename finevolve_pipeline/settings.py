@@ -141,11 +141,19 @@ class TaggingSettings(_Section):
 
 
 class PromptSettings(_Section):
-    """Language and token budgets of prompts."""
+    """Language and token budgets of prompts.
+
+    Attributes:
+        news_tokens: today's news of a prediction.
+        experience_tokens: experience of a prediction; of an update, what models wrote earlier.
+        update_news_tokens: past news that one update may show, over all its past predictions.
+        article_tokens: one article that is tagged.
+    """
 
     language: Literal["zh", "en"]
     news_tokens: int = Field(ge=100)
     experience_tokens: int = Field(ge=0)
+    update_news_tokens: int = Field(ge=100)
     article_tokens: int = Field(ge=100)
 
 
@@ -224,9 +232,16 @@ class PriceSettings(_Section):
 
 
 class RulesSettings(_Section):
-    """The offline backbone: a lexicon, no model."""
+    """The offline backbone: a lexicon, no model.
+
+    Attributes:
+        noise: standard deviation of what is added to every score; 0: nothing.
+        seed: of the noise.
+    """
 
     kind: Literal["rules"]
+    noise: float = Field(default=0, ge=0, le=1)
+    seed: int = Field(default=0, ge=0)
 
 
 class ModelSettings(_Section):
@@ -382,7 +397,10 @@ class ExperimentSettings(_Section):
 
 
 class EvaluationSettings(_Section):
-    """How information coefficients are computed and staged."""
+    """How information coefficients are computed and staged, and what the report shows closely.
+
+    `cases`: sector-days, each `CODE YYYY-MM-DD`, whose predictions get a page of their own.
+    """
 
     headline: Name
     stage_split: Literal["third", "half", "first_n", "date"]
@@ -390,6 +408,26 @@ class EvaluationSettings(_Section):
     stage_date: dt.date | None = None
     min_industries: int = Field(ge=2)
     min_sessions: int = Field(ge=2)
+    cases: tuple[str, ...] = ()
+
+    @property
+    def sector_days(self) -> tuple[tuple[str, dt.date], ...]:
+        """Code and session of each case."""
+        return tuple((case[:6], dt.date.fromisoformat(case[7:])) for case in self.cases)
+
+    @model_validator(mode="after")
+    def _cases_exist(self) -> EvaluationSettings:
+        _require_distinct(self.cases)
+        for case in self.cases:
+            if not re.fullmatch(r"\d{6} \d{4}-\d{2}-\d{2}", case):
+                raise ValueError(f"cases: {case!r} is not of the form 'CODE YYYY-MM-DD', e.g. '801170 2025-05-30'")
+            if case[:6] not in CODES:
+                raise ValueError(f"cases: {case[:6]!r} is none of the 31 codes (`finevolve doctor --sectors`)")
+            try:
+                calendar.session_index(calendar.parse_day(case[7:]))
+            except CalendarError as wrong:
+                raise ValueError(f"cases: {case!r}: {wrong}") from None
+        return self
 
     @model_validator(mode="after")
     def _date_given(self) -> EvaluationSettings:
@@ -500,9 +538,10 @@ class Settings(_Section):
                     raise ValueError(f"{kind}.{name}: provider {provider!r} has no [providers.{provider}] section")
         prompts = self.prompts
         for name in self.experiments.backbones:
-            shown = f"news {prompts.news_tokens} + experience {prompts.experience_tokens}"
-            tokens = prompts.news_tokens + prompts.experience_tokens
-            self._require_room(name, shown, tokens, "prompts.news_tokens, prompts.experience_tokens")
+            for key, news in (("news", prompts.news_tokens), ("update_news", prompts.update_news_tokens)):
+                shown = f"{key.replace('_', ' ')} {news} + experience {prompts.experience_tokens}"
+                tokens = news + prompts.experience_tokens
+                self._require_room(name, shown, tokens, f"prompts.{key}_tokens, prompts.experience_tokens")
         shown = f"{self.tagging.batch} articles of {prompts.article_tokens}"
         tokens = self.tagging.batch * prompts.article_tokens
         self._require_room(self.tagging.backbone, shown, tokens, "prompts.article_tokens, tagging.batch")

@@ -29,5 +29,5 @@ def build_backbone(name: str, settings: Settings, home: Path, experiment: str = 
         known = ", ".join(sorted(settings.backbones))
         raise SettingsError(f"backbone {name!r}: not among {known}; add a [backbones.{name}] section")
     if isinstance(section, RulesSettings):
-        return RulesBackbone()
+        return RulesBackbone(name, section.noise, section.seed)
     return ModelBackbone(name, section, Outside.of(settings, home), experiment)

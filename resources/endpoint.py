@@ -75,6 +75,7 @@ class Endpoint:
         schema: Mapping[str, object],
         prompt_tokens: int,
         meter: Meter,
+        seed: int = 0,
     ) -> Reply:
         """The model's answer to a prompt.
 
@@ -84,12 +85,13 @@ class Endpoint:
             schema: JSON schema of the answer.
             prompt_tokens: upper estimate of the prompt's tokens.
             meter: on whose account.
+            seed: of the sample; 0: as the decoding settings say.
 
         Raises:
             BackboneError: the provider refuses or does not answer, or another model answered.
             BudgetError: from the meter.
         """
-        question = _Question(messages, schema_name, schema, prompt_tokens, meter)
+        question = _Question(messages, schema_name, schema, prompt_tokens, meter, seed)
         counted: Counter[str] = Counter()
         cap = self._model.max_tokens
         answer = await self._ask(question, cap, counted)
@@ -141,6 +143,8 @@ class Endpoint:
         for key, value in model.thinking_request.items():
             known = body.get(key)
             body[key] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+        if question.seed:
+            body["seed"] = question.seed
         body["model"] = model.model
         body["messages"] = [{"role": role, "content": content} for role, content in question.messages]
         body[model.max_tokens_field] = cap
@@ -231,6 +235,7 @@ class _Question:
     schema: Mapping[str, object]
     prompt_tokens: int
     meter: Meter
+    seed: int
 
 
 @dataclass

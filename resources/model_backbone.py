@@ -11,7 +11,7 @@ from functools import cached_property
 from finevolve_pipeline.errors import CacheMissError
 from finevolve_pipeline.llm.cache import About, answer_key
 from finevolve_pipeline.llm.ledger import Purpose
-from finevolve_pipeline.llm.requests import Call, Reply, TagBatchRequest, day_of, phase_of, subject_of
+from finevolve_pipeline.llm.requests import Call, Reply, TagBatchRequest
 from finevolve_pipeline.llm.schemas import schema_of
 from finevolve_pipeline.llm.tokens import MESSAGE_TOKENS, TokenCount, token_counter
 from finevolve_pipeline.settings import ModelSettings
@@ -77,8 +77,8 @@ class ModelBackbone:
             return found
         if self._outside.settings.cache.mode == "replay-only":
             raise CacheMissError(
-                f"cache: no answer of {self._name} to {phase_of(call.request)} {subject_of(call.request)} of "
-                f"{day_of(call.request)} (key {key.hex()[:16]}), and mode replay-only asks nobody; "
+                f"cache: no answer of {self._name} to {call.request.phase} {call.request.subject} of "
+                f"{call.request.day} (key {key.hex()[:16]}), and mode replay-only asks nobody; "
                 "`finevolve cache import FILE` brings answers, `--cache use` asks the model"
             )
         return await self._shared(key, call)
@@ -122,20 +122,21 @@ class ModelBackbone:
     async def _fetch(self, key: bytes, call: Call) -> Reply:
         messages = call.prompt.messages
         name, schema = schema_of(call.request)
-        purpose = Purpose(self._experiment, self._name, phase_of(call.request), day_of(call.request))
+        purpose = Purpose(self._experiment, self._name, call.request.phase, call.request.day)
         reply = await self._endpoint.complete(
             messages,
             name,
             schema,
             prompt_tokens=sum(self.count_tokens(message.content) + MESSAGE_TOKENS for message in messages),
             meter=self._outside.ledger.meter(purpose, self._model.price),
+            seed=call.seed,
         )
         return self._store(key, call, reply)
 
     def _store(self, key: bytes, call: Call, reply: Reply) -> Reply:
         if isinstance(call.request, TagBatchRequest):
             return reply  # its parts are remembered, each as the answer about its own article
-        about = About(self._name, phase_of(call.request), day_of(call.request), subject_of(call.request))
+        about = About(self._name, call.request.phase, call.request.day, call.request.subject)
         answers = self._outside.answers
         if self._outside.settings.cache.mode == "refresh" and key not in self._outside.refreshed:
             self._outside.refreshed.add(key)

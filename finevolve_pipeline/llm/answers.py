@@ -36,7 +36,7 @@ class _Ambiguous:
     values: tuple[object, ...]
 
     def __str__(self) -> str:
-        return " and ".join(_shown(value) for value in self.values)
+        return " and ".join(shortened(value) for value in self.values)
 
 
 def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= LONGEST_INTEGER else float(digits)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_distinct_keys, parse_int=_integer)
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct_keys, parse_int=_integer, strict=False)
 _THOUGHT_BEGINS = re.compile(r"<think(?:ing)?>|\[THINK\]", re.I)
 _THOUGHT_ENDS = re.compile(r"</think(?:ing)?>|\[/THINK\]", re.I)
 # A text in quotes, which stays, or a comma that nothing follows, or a plus sign before a number. A text without its
@@ -116,12 +116,12 @@ def parse_tag(text: str) -> TagAnswer:
         AnswerError: no JSON object, no list of industries, an unknown scope, scope industry without any name, or an
             importance that is no whole number from 1 to 10.
     """
-    return _tags(_json_object(text, "industries"))
+    return _tags(json_object(text, "industries"))
 
 
 def tag_flaws(answer: TagAnswer) -> tuple[str, ...]:
     """What is wrong with tags that could be read: names that are no industries, a contradicted scope, too many."""
-    found = [f"industry {_shown(name)} is none of the 31 codes" for name in answer.rejected]
+    found = [f"industry {shortened(name)} is none of the 31 codes" for name in answer.rejected]
     if answer.contradiction:
         found.append(answer.contradiction)
     if answer.too_many:
@@ -142,13 +142,13 @@ def parse_tag_batch(text: str, ids: tuple[str, ...]) -> dict[str, TagAnswer | st
     Raises:
         AnswerError: no JSON object, or no list of articles.
     """
-    items = _json_object(text, "articles").get("articles")
+    items = json_object(text, "articles").get("articles")
     if not isinstance(items, list):
-        raise AnswerError(f"answer: articles {_shown(items)} is no list")
+        raise AnswerError(f"answer: articles {shortened(items)} is no list")
     by_number: dict[str, list[dict[str, Any]]] = {}
     for item in items:
         if isinstance(item, dict):
-            by_number.setdefault(_text(item.get("id")).lstrip("#0"), []).append(item)
+            by_number.setdefault(plain_text(item.get("id")).lstrip("#0"), []).append(item)
     return {one: _item(by_number.get(str(number), [])) for number, one in enumerate(ids, 1)}
 
 
@@ -164,11 +164,11 @@ def _item(found: list[dict[str, Any]]) -> TagAnswer | str:
 def _tags(answer: dict[str, Any]) -> TagAnswer:
     named = answer.get("industries")
     if not isinstance(named, list):
-        raise AnswerError(f"answer: industries {_shown(named)} is no list")
+        raise AnswerError(f"answer: industries {shortened(named)} is no list")
     codes, rejected = _industries(named)
-    scope = _text(answer.get("scope")).lower()
+    scope = plain_text(answer.get("scope")).lower()
     if scope not in SCOPES:
-        raise AnswerError(f"answer: scope {_shown(answer.get('scope'))} is none of {', '.join(SCOPES)}")
+        raise AnswerError(f"answer: scope {shortened(answer.get('scope'))} is none of {', '.join(SCOPES)}")
     if scope == "industry" and not codes and not rejected:
         raise AnswerError("answer: scope 'industry' without any industry")
     contradiction = ""
@@ -180,7 +180,7 @@ def _tags(answer: dict[str, Any]) -> TagAnswer:
         industries=() if contradiction else codes,
         scope="none" if contradiction and scope == "industry" else scope,
         importance=_importance(answer.get("importance")),
-        importance_reason=_text(answer.get("importance_reason")),
+        importance_reason=plain_text(answer.get("importance_reason")),
         topics=_topics(answer.get("topics")),
         rejected=rejected,
         contradiction=contradiction,
@@ -192,7 +192,7 @@ def _industries(named: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     codes: set[str] = set()
     rejected: set[str] = set()
     for one in named:
-        name = _text(one)
+        name = plain_text(one)
         found = industry_named(name)
         if found is not None:
             codes.add(found.code)
@@ -212,13 +212,13 @@ def parse_prediction(
     Raises:
         AnswerError: the text holds no JSON object.
     """
-    answer = _json_object(text, "scores")
+    answer = json_object(text, "scores")
     given = answer.get("scores")
     scores: dict[int, float] = {}
     invalid: dict[int, str] = {}
     for horizon in horizons:
         if not isinstance(given, dict):
-            score, problem = math.nan, f"scores {_shown(given)} is no object"
+            score, problem = math.nan, f"scores {shortened(given)} is no object"
         elif str(horizon) not in given:
             score, problem = math.nan, "score is missing"
         elif isinstance(given[str(horizon)], _Ambiguous):
@@ -228,28 +228,28 @@ def parse_prediction(
         scores[horizon] = score
         if problem:
             invalid[horizon] = problem
-    confidence = _finite(answer.get("confidence_score"))
+    confidence = finite(answer.get("confidence_score"))
     return PredictionAnswer(
         scores=scores,
         invalid=invalid,
         confidence=confidence if confidence is not None and 0 <= confidence <= 1 else None,
-        key_factor=_text(answer.get("key_factor")),
-        logic_chain=_text(answer.get("logic_chain")),
+        key_factor=plain_text(answer.get("key_factor")),
+        logic_chain=plain_text(answer.get("logic_chain")),
     )
 
 
 def _score(value: object, out_of_range: str) -> tuple[float, str]:
-    score = _finite(value)
+    score = finite(value)
     if score is None:
-        return math.nan, f"score {_shown(value)} is no number"
+        return math.nan, f"score {shortened(value)} is no number"
     if -1 <= score <= 1:
         return score + 0.0, ""
     if out_of_range == "clip":
         return math.copysign(1.0, score), ""
-    return math.nan, f"score {_shown(value)} is outside [-1, 1]"
+    return math.nan, f"score {shortened(value)} is outside [-1, 1]"
 
 
-def _finite(value: object) -> float | None:
+def finite(value: object) -> float | None:
     """A finite number, also one written as text; None for anything else, booleans included."""
     if isinstance(value, bool):
         return None
@@ -267,34 +267,34 @@ def _finite(value: object) -> float | None:
 
 
 def _importance(value: object) -> int:
-    number = _finite(value)
+    number = finite(value)
     if number is None or number != int(number) or not 1 <= number <= 10:
-        raise AnswerError(f"answer: importance {_shown(value)} is no whole number from 1 to 10")
+        raise AnswerError(f"answer: importance {shortened(value)} is no whole number from 1 to 10")
     return int(number)
 
 
 def _topics(value: object) -> tuple[str, ...]:
     listed = value if isinstance(value, list) else []
-    return tuple(sorted({_text(one) for one in listed if isinstance(one, str)} - {""}))
+    return tuple(sorted({plain_text(one) for one in listed if isinstance(one, str)} - {""}))
 
 
-def _text(value: object) -> str:
+def plain_text(value: object) -> str:
     """Text as it stands, in what UTF-8 can hold; lists and numbers in its place as text, nothing as empty."""
     if value is None:
         return ""
     if isinstance(value, str):
         return value.strip().encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):
-        return "；".join(_text(one) for one in value)
+        return "；".join(plain_text(one) for one in value)
     return str(value)  # numbers, objects, and what stands there twice
 
 
-def _shown(value: object) -> str:
+def shortened(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def _json_object(text: str, key: str) -> dict[str, Any]:
+def json_object(text: str, key: str) -> dict[str, Any]:
     """The answer's object, read as it stands, else repaired. `key` marks the right object.
 
     Raises:
@@ -305,7 +305,7 @@ def _json_object(text: str, key: str) -> dict[str, Any]:
     said = _after_thought(text.lstrip("\ufeff \t\r\n"))
     found = _objects(said, key) or _objects(_REPAIRED.sub(lambda piece: piece.group(1) or "", said), key)
     if not found:
-        raise AnswerError(f"answer: no JSON object in {_shown(said)}")
+        raise AnswerError(f"answer: no JSON object in {shortened(said)}")
     if any(one != found[0] for one in found):
         raise AnswerError(f"answer: {len(found)} JSON objects that differ; one is wanted")
     return found[0]

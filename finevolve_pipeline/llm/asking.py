@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from finevolve_pipeline.errors import AnswerError
 from finevolve_pipeline.llm import failures
@@ -18,11 +18,10 @@ from finevolve_pipeline.llm.requests import (
     Backbone,
     Call,
     Cuts,
-    PredictRequest,
     Prompt,
     Reask,
     Reply,
-    TagRequest,
+    SingleRequest,
     Usage,
 )
 from finevolve_pipeline.settings import PromptSettings
@@ -68,18 +67,26 @@ class Asked(Generic[T]):
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone, and how prompts for it are written."""
+    """A backbone, and how it is asked.
+
+    Attributes:
+        prompts: how prompts for it are written.
+        seed: of the samples (see `Call.seed`).
+        heard: hears of all that came of a request.
+    """
 
     backbone: Backbone
     prompts: PromptSettings
+    seed: int = 0
+    heard: Callable[[Asked[Any]], object] | None = None
 
-    def call(self, request: TagRequest | PredictRequest, variant: str = "") -> Call:
+    def call(self, request: SingleRequest, variant: str = "") -> Call:
         """The request with its prompt."""
-        return Call(request, render(request, self.prompts, self.backbone.count_tokens), variant)
+        return Call(request, render(request, self.prompts, self.backbone.count_tokens), variant, self.seed)
 
     async def ask(
         self,
-        request: TagRequest | PredictRequest,
+        request: SingleRequest,
         parse: Callable[[str], T],
         flaws: Callable[[T], tuple[str, ...]],
         first: Reply | None = None,
@@ -95,6 +102,18 @@ class Model:
         Raises:
             BackboneError, BudgetError, CacheMissError: as `Backbone.answer`.
         """
+        asked = await self._asked(request, parse, flaws, first)
+        if self.heard is not None:
+            self.heard(asked)
+        return asked
+
+    async def _asked(
+        self,
+        request: SingleRequest,
+        parse: Callable[[str], T],
+        flaws: Callable[[T], tuple[str, ...]],
+        first: Reply | None,
+    ) -> Asked[T]:
         call = self.call(request)
         reply = first if first is not None else await self.backbone.answer(call)
         one = _Read.of(reply, parse, flaws)

@@ -92,13 +92,14 @@ def answer_key(identity: Mapping[str, object], call: Call, schema: Mapping[str, 
 
     Args:
         identity: the backbone's, as plain JSON values.
-        call: its variant and the messages of its prompt count; the request's fields do not.
+        call: its variant, its seed and the messages of its prompt count; the request's fields do not.
         schema: JSON schema of the demanded answer.
 
     Returns:
         32 bytes.
     """
-    head = [ANSWER_KEY, _digest(identity), _digest(schema), call.variant.encode("utf-8", "surrogatepass")]
+    variant = f"{call.variant} seed {call.seed}" if call.seed else call.variant
+    head = [ANSWER_KEY, _digest(identity), _digest(schema), variant.encode("utf-8", "surrogatepass")]
     messages = [text.encode("utf-8", "surrogatepass") for message in call.prompt.messages for text in message]
     return hashlib.sha256(_framed(head + messages)).digest()
 
@@ -114,7 +115,7 @@ class About:
 
     Attributes:
         backbone: name in the settings.
-        phase: tag or predict.
+        phase: what it was asked for, e.g. predict (see `llm.requests`).
         day: simulated day, YYYY-MM-DD.
         subject: an industry's code or articles' ids.
     """

@@ -1,9 +1,11 @@
 """Prompts: a typed request becomes messages, the same ones for the same request, whatever machine or order.
 
 What is the same for most requests stands first, so that providers can cache it: instructions, then the industry and its
-news, which all mechanisms share, then experience, market data, and dates last. Texts live in `prompts/*.md`, split into
-named parts. News and everything a model once wrote is untrusted: it stands between delimiters that cannot occur inside
-it, and holds no control token of a chat template (`untrusted`).
+news, which all mechanisms share, then experience, market data, and dates last. A past prediction that an update is told
+of begins with its news and reasoning, which all its horizons share, and ends with horizon, score, outcome and dates.
+Texts live in `prompts/*.md`, split into named parts; `common` has those that several kinds of prompt share. News and
+everything a model once wrote is untrusted: it stands between delimiters that cannot occur inside it, none of its lines
+can look like one of the prompt's own, and it holds no control token of a chat template (`untrusted`).
 """
 
 from __future__ import annotations
@@ -11,24 +13,41 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.resources import files
 from string import Template
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.llm.requests import (
     Cuts,
+    Episode,
+    FactsRequest,
+    InsightRequest,
+    MemoryRequest,
     Message,
     PredictRequest,
     Prompt,
     Reask,
+    ReasoningRequest,
+    ReflectRequest,
     Request,
+    RulesRequest,
+    Shown,
+    ShownFact,
+    ShownInsight,
+    ShownItem,
     ShownMemory,
+    ShownReflection,
+    ShownRule,
+    Signal,
+    SingleRequest,
     TagBatchRequest,
     TagRequest,
+    UpdateRequest,
 )
 from finevolve_pipeline.llm.schemas import TOPICS
 from finevolve_pipeline.llm.tokens import TokenCount
@@ -37,7 +56,8 @@ from finevolve_pipeline.settings import PromptSettings
 from finevolve_pipeline.universe import INDUSTRIES
 
 Language = Literal["zh", "en"]
-TEMPLATES = ("predict.en", "predict.zh", "tag.en", "tag.zh")
+Kind = Literal["common", "predict", "tag", "reflect", "insight", "reasoning", "rules", "facts", "memory"]
+TEMPLATES = tuple(f"{kind}.{language}" for kind in get_args(Kind) for language in get_args(Language))
 
 _DELIMITERS = {
     "open_news": "<<<NEWS",
@@ -46,12 +66,18 @@ _DELIMITERS = {
     "close_experience": "EXPERIENCE>>>",
 }
 _KEPT = 4096
-"""Shortened texts that are kept: memories are shown by several mechanisms, on several days."""
+"""Shortened texts that are kept: news is shown by several mechanisms, on several days, and to several updates."""
+_SHORT = 1000
+"""Characters of texts that are shortened anew each time."""
 _LONGEST_TOKEN = 8
 """Characters that a token has at most over any length of text; what stands later than so many cannot be shown."""
 _GRAIN = 32
 """Tokens to which a shortened text's share is rounded down."""
+_INDENT = "  "
 _PART = re.compile(r"^<!-- (\w+) -->\n", re.M)
+
+Parts = dict[str, Template]
+"""The named parts of a kind of prompt, with the common ones."""
 
 
 def render(request: Request, prompts: PromptSettings, count: TokenCount) -> Prompt:
@@ -62,11 +88,29 @@ def render(request: Request, prompts: PromptSettings, count: TokenCount) -> Prom
         prompts: language and budgets. Experience and news have budgets of their own and never displace each other.
         count: tokens of a text, as the backbone counts them.
     """
-    if isinstance(request, PredictRequest):
-        return _with_reask(_predict_prompt(request, prompts, count), request.reask, f"predict.{prompts.language}")
     if isinstance(request, TagBatchRequest):
         return _batch_prompt(request, prompts, count)
-    return _with_reask(_tag_prompt(request, prompts, count), request.reask, f"tag.{prompts.language}")
+    return _with_reask(_first_prompt(request, prompts, count), request.reask, prompts.language)
+
+
+def _first_prompt(request: SingleRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    match request:
+        case TagRequest():
+            return _tag_prompt(request, prompts, count)
+        case PredictRequest():
+            return _predict_prompt(request, prompts, count)
+        case ReflectRequest():
+            return _reflect_prompt(request, prompts, count)
+        case InsightRequest():
+            return _insight_prompt(request, prompts, count)
+        case ReasoningRequest():
+            return _reasoning_prompt(request, prompts, count)
+        case RulesRequest():
+            return _rules_prompt(request, prompts, count)
+        case FactsRequest():
+            return _facts_prompt(request, prompts, count)
+        case MemoryRequest():
+            return _memory_prompt(request, prompts, count)
 
 
 def prompt_digest(prompt: Sequence[Message]) -> str:
@@ -79,9 +123,9 @@ def prompt_digest(prompt: Sequence[Message]) -> str:
     return whole.hexdigest()[:32]
 
 
-def prompt_templates_digest() -> str:
-    """Digest of all packaged templates: a changed word in an instruction is another version."""
-    return digest_json({name: _source(name) for name in TEMPLATES})
+def prompt_templates_digest(kinds: Collection[str] = get_args(Kind)) -> str:
+    """Digest of the packaged templates of some kinds: a changed word in an instruction is another version."""
+    return digest_json({name: _source(name) for name in TEMPLATES if name.split(".")[0] in kinds})
 
 
 def _source(name: str) -> str:
@@ -89,15 +133,16 @@ def _source(name: str) -> str:
 
 
 @lru_cache(maxsize=len(TEMPLATES))
-def _parts(name: str) -> dict[str, Template]:
-    pieces = _PART.split(_source(name))
-    return {part: Template(text.rstrip("\n")) for part, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+def _parts(kind: Kind, language: Language) -> Parts:
+    pieces = _PART.split(_source(f"{kind}.{language}"))
+    own = {part: Template(text.rstrip("\n")) for part, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+    return own if kind == "common" else {**_parts("common", language), **own}
 
 
-def _with_reask(prompt: Prompt, reask: Reask | None, template: str) -> Prompt:
+def _with_reask(prompt: Prompt, reask: Reask | None, language: Language) -> Prompt:
     if reask is None:
         return prompt
-    parts = _parts(template)
+    parts = _parts("common", language)
     said = neutralised(reask.answer).strip() or parts["no_answer"].template
     again = parts["reask"].substitute(problem=neutralised(reask.problem))
     return Prompt((*prompt.messages, Message("assistant", said), Message("user", again)), prompt.cuts)
@@ -111,19 +156,17 @@ def _tag_prompt(request: TagRequest, prompts: PromptSettings, count: TokenCount)
 
 def _batch_prompt(request: TagBatchRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
     language = prompts.language
-    parts = _parts(f"tag.{language}")
+    parts = _parts("tag", language)
     shown = [_article(article, prompts, count) for article in request.articles]
-    numbered = "\n\n".join(
-        parts["article"].substitute(number=number, article=text) for number, (text, _) in enumerate(shown, 1)
-    )
-    user = parts["batch"].substitute(count=len(shown), articles=numbered)
+    articles = _numbered([text for text, _ in shown], parts)
+    user = parts["batch"].substitute(count=len(shown), articles=articles)
     cuts = Cuts(articles=sum(cut for _, cut in shown))
     return Prompt((Message("system", _tag_system(language, True)), Message("user", user)), cuts)
 
 
 def _article(request: TagRequest, prompts: PromptSettings, count: TokenCount) -> tuple[str, int]:
     """An article as the tagger sees it, and 1 if it was shortened."""
-    parts = _parts(f"tag.{prompts.language}")
+    parts = _parts("tag", prompts.language)
     mark = parts["cut"].template
     budget = prompts.article_tokens - 2 * count(mark)
     title = _prefix(one_line(request.title), budget, mark, count)
@@ -145,7 +188,7 @@ def _tag_system(language: Language, several: bool) -> str:
         '"industries": ["801080"], "scope": "industry" | "market" | "none", "importance": 1..10, '
         '"importance_reason": str, "topics": [str]'
     )
-    parts = _parts(f"tag.{language}")
+    parts = _parts("tag", language)
     topics = (
         "、".join(topic.name_zh for topic in TOPICS)
         if language == "zh"
@@ -168,13 +211,17 @@ def _listed(horizons: Sequence[int]) -> str:
 def _predict_system(language: Language, horizons: tuple[int, ...]) -> str:
     scores = ", ".join(f'"{horizon}": x' for horizon in horizons)
     schema = f'{{"scores": {{{scores}}}, "confidence_score": 0..1, "key_factor": str, "logic_chain": str}}'
-    system = _parts(f"predict.{language}")["system"]
-    return system.substitute(_DELIMITERS, horizons=_listed(horizons), schema=schema)
+    parts = _parts("predict", language)
+    return parts["system"].substitute(data=_data(parts), horizons=_listed(horizons), schema=schema)
+
+
+def _data(parts: Parts) -> str:
+    return parts["data"].substitute(_DELIMITERS)
 
 
 def _predict_prompt(request: PredictRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
     language = prompts.language
-    parts = _parts(f"predict.{language}")
+    parts = _parts("predict", language)
     experience, cuts = _experience(request.memories, parts, prompts.experience_tokens, count)
     user = parts["user"].substitute(
         _DELIMITERS,
@@ -193,7 +240,7 @@ def _predict_prompt(request: PredictRequest, prompts: PromptSettings, count: Tok
     return Prompt((Message("system", _predict_system(language, request.horizons)), Message("user", user)), cuts)
 
 
-def _trailing(request: PredictRequest, parts: dict[str, Template]) -> str:
+def _trailing(request: PredictRequest, parts: Parts) -> str:
     lines = [
         parts["trailing"].substitute(
             sessions=back.sessions,
@@ -206,69 +253,297 @@ def _trailing(request: PredictRequest, parts: dict[str, Template]) -> str:
     return "\n".join(lines) or parts["no_trailing"].template
 
 
-def _number(value: float, style: str, parts: dict[str, Template]) -> str:
+def _number(value: float, style: str, parts: Parts) -> str:
     return parts["missing"].template if math.isnan(value) else format(value, style)
 
 
-def _experience(
-    memories: Sequence[ShownMemory], parts: dict[str, Template], budget: int, count: TokenCount
-) -> tuple[str, Cuts]:
-    """The experience section: as many memories as fit with all their numbers, then as much of their news.
+def _experience(memories: Sequence[Shown], parts: Parts, budget: int, count: TokenCount) -> tuple[str, Cuts]:
+    """The experience section: as many memories as fit with all their numbers, then as much of their texts.
 
-    Whole memories go from the end. What their numbers and reasons leave of the budget is shared among their
-    news texts, first memories first served when a later one needs less than its share.
+    Whole memories go from the end. What their numbers (and the reasons of past predictions) leave of the budget is
+    shared among their texts.
     """
     mark = parts["cut"].template
-    heads: list[str] = []
+    entries: list[_Entry] = []
     frame = count(parts["experience"].substitute(_DELIMITERS, count=len(memories), memories="") + mark * len(memories))
     left = budget - frame
     for rank, memory in enumerate(memories, 1):
-        head = neutralised(_memory(rank, memory, parts))
-        cost = count(head) + 1
+        entry = _entry(rank, memory, parts)
+        cost = count(entry.head) + 1
         if cost > left:
             break
         left -= cost
-        heads.append(head)
-    omitted = len(memories) - len(heads)
-    if not heads:
+        entries.append(entry)
+    omitted = len(memories) - len(entries)
+    if not entries:
         return parts["no_experience"].template, Cuts(memories=omitted)
-    shown, shortened = [], 0
-    for position, head in enumerate(heads):
-        share = left // (len(heads) - position)
-        news = _prefix(memories[position].news, share, mark, count)
-        shortened += news.is_cut
-        left -= min(share, count(news.text))
-        shown.append(head + news.text)
+    texts = _shared([entry.text for entry in entries], left, mark, count)
+    shown = [entry.head + piece.text for entry, piece in zip(entries, texts, strict=True)]
     section = parts["experience"].substitute(_DELIMITERS, count=len(shown), memories="\n\n".join(shown))
-    return section, Cuts(memories=omitted, memory_news=shortened)
+    return section, Cuts(memories=omitted, memory_news=_cut_count(texts))
 
 
-def _memory(rank: int, memory: ShownMemory, parts: dict[str, Template]) -> str:
-    """A memory without its news; scores raw, each number in a field of its own.
+class _Entry(NamedTuple):
+    """A piece of experience: its head is shown whole or not at all, its text may be shortened."""
 
-    What a model wrote stands on one line each: it must not look like a further field, or like another memory.
+    head: str
+    text: str
+
+
+def _entry(rank: int, shown: Shown, parts: Parts) -> _Entry:
+    """A piece of experience with its numbers, each in a field of its own and scores raw.
+
+    What a model wrote stands on one line a field, or indented: it must not look like a further field, or like another
+    memory. Of past predictions, numbers that a mechanism does not have are named as such.
     """
-    none = parts["none"].template
-    scores = ", ".join(f"{horizon}: {_raw(memory.scores[horizon], parts)}" for horizon in sorted(memory.scores))
-    if isinstance(memory.q, dict):
-        q = ", ".join(f"{horizon}: {_raw(memory.q[horizon], parts)}" for horizon in sorted(memory.q))
-    else:
-        q = none if memory.q is None else _raw(memory.q, parts)
-    return parts["memory"].substitute(
-        rank=rank,
-        made_on=memory.made_on.isoformat(),
-        similarity=none if memory.similarity is None else _raw(memory.similarity, parts),
-        q=q or none,
-        visits=none if memory.visits is None else memory.visits,
-        selection=none if memory.selection_score is None else _raw(memory.selection_score, parts),
-        scores=scores or none,
-        key_factor=one_line(memory.key_factor),
-        logic_chain=one_line(memory.logic_chain),
-        news="",
+    absent = parts["none"].template if isinstance(shown, ShownMemory) else ""
+    known = {"rank": rank, "made_on": shown.made_on.isoformat(), "numbers": _numbers(shown, parts, absent), "text": ""}
+    match shown:
+        case ShownMemory():
+            head = parts["memory"].substitute(
+                known,
+                scores=_by_horizon(shown.scores, parts) or absent,
+                key_factor=one_line(shown.key_factor),
+                logic_chain=one_line(shown.logic_chain),
+            )
+            return _Entry(neutralised(head), shown.news)
+        case ShownReflection():
+            return _Entry(parts["reflection"].substitute(known), _indented(shown.text))
+        case ShownInsight():
+            head = parts["insight"].substitute(
+                known,
+                horizon=shown.horizon,
+                predicted_on=shown.predicted_on.isoformat(),
+                score=_raw(shown.score, parts),
+                outcome=_outcome("percent_excess", shown.alpha * 100, shown.horizon, parts),
+            )
+            return _Entry(head, one_line(shown.text))
+        case ShownItem():
+            head = parts["item"].substitute(
+                known,
+                horizon=shown.horizon,
+                predicted_on=shown.predicted_on.isoformat(),
+                result=parts["success" if shown.success else "failure"].template,
+            )
+            item = {name: one_line(value) for name, value in asdict(shown.item).items()}
+            return _Entry(head, parts["item_text"].substitute(item))
+        case ShownFact():
+            return _Entry(parts["fact"].substitute(known), one_line(shown.text))
+        case ShownRule():
+            return _Entry(parts["rule"].substitute(known, importance=shown.importance), one_line(shown.text))
+        case _:
+            raise TypeError(
+                f"{type(shown).__name__}: no such experience is shown; use one of the kinds of llm.requests"
+            )
+
+
+def _numbers(shown: Shown, parts: Parts, absent: str) -> str:
+    """Lines with the numbers of a piece of experience; those it does not have as `absent`, or left out if that is
+    empty."""
+    q = _by_horizon(shown.q, parts) if isinstance(shown.q, dict) else _known(shown.q, parts)
+    values = {
+        "similarity": _known(shown.similarity, parts),
+        "q": q,
+        "visits": "" if shown.visits is None else str(shown.visits),
+        "selection_score": _known(shown.selection_score, parts),
+    }
+    lines = ["\n" + parts[name].substitute(value=value or absent) for name, value in values.items() if value or absent]
+    return "".join(lines)
+
+
+def _known(value: float | None, parts: Parts) -> str:
+    return "" if value is None else _raw(value, parts)
+
+
+def _by_horizon(values: Mapping[int, float], parts: Parts) -> str:
+    return ", ".join(f"{horizon}: {_raw(values[horizon], parts)}" for horizon in sorted(values))
+
+
+def _outcome(signal: Signal, value: float, horizon: int, parts: Parts) -> str:
+    """A realised outcome with its unit and sign; `value` in index points, or in per cent."""
+    # + 0.0: no minus sign before an exact zero.
+    return parts[f"outcome_{signal}"].substitute(value=_number(value + 0.0, "+.2f", parts), horizon=horizon)
+
+
+def _reflect_prompt(request: ReflectRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    parts = _parts("reflect", prompts.language)
+    before = [_indented(text) for text in request.previous]
+    told = _told(request.episodes, request.signal, before, parts, prompts, count)
+    return _update_prompt(
+        request,
+        parts,
+        told.cuts,
+        limit=request.max_characters,
+        outcome=parts[request.signal].template,
+        previous=_written(_numbered(told.written, parts), parts),
+        count=len(request.episodes),
+        episodes=_numbered(told.episodes, parts),
     )
 
 
-def _raw(value: float, parts: dict[str, Template]) -> str:
+def _insight_prompt(request: InsightRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    parts = _parts("insight", prompts.language)
+    told = _told([request.episode], "percent_excess", (), parts, prompts, count)
+    return _update_prompt(request, parts, told.cuts, outcome=parts["percent_excess"].template, episode=told.episodes[0])
+
+
+def _reasoning_prompt(request: ReasoningRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    parts = _parts("reasoning", prompts.language)
+    told = _told([request.episode], "percent_excess", (), parts, prompts, count)
+    case = "success" if request.episode.success else "failure"
+    return _update_prompt(
+        request,
+        parts,
+        told.cuts,
+        limit=request.max_items,
+        task=parts[case].template,
+        content=parts[f"{case}_content"].template,
+        outcome=parts["percent_excess"].template,
+        episode=told.episodes[0],
+    )
+
+
+def _rules_prompt(request: RulesRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    parts = _parts("rules", prompts.language)
+    texts = [one_line(rule.text) for rule in request.rules]
+    told = _told(request.episodes, "percent_excess", texts, parts, prompts, count)
+    lines = [
+        parts["rule"].substitute(number=rule.number, importance=rule.importance, text=text)
+        for rule, text in zip(request.rules, told.written, strict=True)
+    ]
+    return _update_prompt(
+        request,
+        parts,
+        told.cuts,
+        limit=request.max_operations,
+        outcome=parts["percent_excess"].template,
+        known=len(lines),
+        list=_written("\n".join(lines), parts),
+        full=parts["full"].template if request.is_full else "",
+        count=len(request.episodes),
+        episodes=_numbered(told.episodes, parts),
+    )
+
+
+def _facts_prompt(request: FactsRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    parts = _parts("facts", prompts.language)
+    said = _fitted([_reasoning(request, parts)], prompts.experience_tokens, parts, count)
+    news = _fitted([request.news.text], prompts.update_news_tokens, parts, count)
+    return _update_prompt(
+        request,
+        parts,
+        Cuts(memory_news=_cut_count(said), update_news=_cut_count(news)),
+        limit=request.max_facts,
+        news=news[0].text or parts["no_news"].template,
+        reasoning=said[0].text,
+        scores=_by_horizon(request.scores, parts) or parts["none"].template,
+    )
+
+
+def _memory_prompt(request: MemoryRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
+    parts = _parts("memory", prompts.language)
+    texts = [one_line(text) for text in (*request.facts, *request.memories)]
+    pieces = _fitted(texts, prompts.experience_tokens, parts, count)
+    facts, memories = pieces[: len(request.facts)], pieces[len(request.facts) :]
+    return _update_prompt(
+        request,
+        parts,
+        Cuts(memory_news=_cut_count(pieces)),
+        known=len(memories),
+        memories=_written(_entries(memories, parts), parts),
+        count=len(facts),
+        facts=_written(_entries(facts, parts), parts),
+    )
+
+
+def _update_prompt(request: UpdateRequest, parts: Parts, cuts: Cuts, **fields: object) -> Prompt:
+    """The prompt of an update. `fields`: those of its own kind, of both messages."""
+    known = {
+        **_DELIMITERS,
+        **fields,
+        "analyst": parts["analyst"].template,
+        "rules": parts["rules"].substitute(data=_data(parts)),
+        "name_zh": request.industry.name_zh,
+        "name_en": request.industry.name_en,
+        "code": request.industry.code,
+        "session": request.session.isoformat(),
+    }
+    messages = (Message("system", parts["system"].substitute(known)), Message("user", parts["user"].substitute(known)))
+    return Prompt(messages, cuts)
+
+
+class _Told(NamedTuple):
+    """What an update is told, as its budgets allow: past predictions, and what was written before."""
+
+    episodes: list[str]
+    written: list[str]
+    cuts: Cuts
+
+
+def _told(
+    episodes: Sequence[Episode],
+    signal: Signal,
+    written: Sequence[str],
+    parts: Parts,
+    prompts: PromptSettings,
+    count: TokenCount,
+) -> _Told:
+    """Past predictions and earlier texts within the budgets of an update.
+
+    News has one budget, all that a model wrote has the other; reasoning, which is short, comes before earlier texts.
+    """
+    reasons = [_reasoning(one, parts) for one in episodes]
+    said = _fitted([*reasons, *written], prompts.experience_tokens, parts, count)
+    news = _fitted([one.news.text for one in episodes], prompts.update_news_tokens, parts, count)
+    given, before = said[: len(episodes)], said[len(episodes) :]
+    told = [
+        _episode(one, signal, shown.text, reason.text, parts)
+        for one, shown, reason in zip(episodes, news, given, strict=True)
+    ]
+    cuts = Cuts(memory_news=_cut_count(said), update_news=_cut_count(news))
+    return _Told(told, [piece.text for piece in before], cuts)
+
+
+def _episode(one: Episode, signal: Signal, news: str, reasoning: str, parts: Parts) -> str:
+    realised = one.points if signal == "index_points" else one.alpha * 100
+    return parts["episode"].substitute(
+        _DELIMITERS,
+        news=news or parts["no_news"].template,
+        reasoning=reasoning,
+        horizon=one.horizon,
+        score=_raw(one.score, parts),
+        outcome=_outcome(signal, realised, one.horizon, parts),
+        predicted_on=one.predicted_on.isoformat(),
+        matured_on=one.matured_on.isoformat(),
+    )
+
+
+def _reasoning(one: Episode | FactsRequest, parts: Parts) -> str:
+    return parts["reasoning"].substitute(key_factor=one_line(one.key_factor), logic_chain=one_line(one.logic_chain))
+
+
+def _numbered(texts: Iterable[str], parts: Parts) -> str:
+    """Texts of several lines, each below its number."""
+    return "\n\n".join(parts["numbered"].substitute(number=number, text=text) for number, text in enumerate(texts, 1))
+
+
+def _entries(pieces: Iterable[_Piece], parts: Parts) -> str:
+    """Texts of one line, each behind its number."""
+    lines = [parts["entry"].substitute(number=number, text=piece.text) for number, piece in enumerate(pieces, 1)]
+    return "\n".join(lines)
+
+
+def _written(text: str, parts: Parts) -> str:
+    """Between delimiters, or the word for nothing."""
+    return parts["written"].substitute(_DELIMITERS, text=text) if text else parts["nothing"].template
+
+
+def _indented(text: str) -> str:
+    """The text with its line breaks, its lines unlike any line of a prompt."""
+    return "\n".join(_INDENT + line for line in text.splitlines())
+
+
+def _raw(value: float, parts: Parts) -> str:
     return parts["missing"].template if math.isnan(value) else repr(round(float(value), 6))
 
 
@@ -279,9 +554,32 @@ class _Piece(NamedTuple):
     is_cut: bool
 
 
+def _cut_count(pieces: Iterable[_Piece]) -> int:
+    return sum(piece.is_cut for piece in pieces)
+
+
+def _fitted(texts: Sequence[str], budget: int, parts: Parts, count: TokenCount) -> list[_Piece]:
+    """Texts within one budget, marks of what was cut included."""
+    mark = parts["cut"].template
+    return _shared(texts, max(0, budget - count(mark) * len(texts)), mark, count)
+
+
+def _shared(texts: Sequence[str], budget: int, mark: str, count: TokenCount) -> list[_Piece]:
+    """Texts within one budget: an even share of what is left for each; what one does not need is left to those after
+    it. The marks of what was cut are not counted."""
+    pieces, left = [], budget
+    for position, text in enumerate(texts):
+        share = left // (len(texts) - position)
+        piece = _prefix(text, share, mark, count)
+        left -= min(share, count(piece.text))
+        pieces.append(piece)
+    return pieces
+
+
 def _prefix(text: str, budget: int, mark: str, count: TokenCount) -> _Piece:
     """The text as `_shortened` shows it. Shares are rounded down a little, so that the same memory is cut alike."""
-    return _shortened(text, budget - budget % _GRAIN if budget > _GRAIN else budget, mark, count)
+    shorten = _shortened if len(text) > _SHORT else _shortened.__wrapped__  # the cache is for what takes time
+    return shorten(text, budget - budget % _GRAIN if budget > _GRAIN else budget, mark, count)
 
 
 @lru_cache(maxsize=_KEPT)

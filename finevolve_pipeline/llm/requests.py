@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.market.context import MarketContext
@@ -31,6 +31,8 @@ class Reask:
 class TagRequest:
     """Which industries does an article concern, how important is it (1-10), and why?"""
 
+    phase: ClassVar[str] = "tag"
+
     article_id: str
     source: str
     title: str
@@ -38,67 +40,275 @@ class TagRequest:
     published_at: dt.datetime
     reask: Reask | None = None
 
+    @property
+    def day(self) -> str:
+        """The article's day of publication, ISO."""
+        return self.published_at.astimezone(SHANGHAI).date().isoformat()
+
+    @property
+    def subject(self) -> str:
+        """What it is about, for messages: the article's id."""
+        return self.article_id
+
 
 @dataclass(frozen=True)
 class TagBatchRequest:
     """The same of several articles at once."""
 
+    phase: ClassVar[str] = "tag"
+
     articles: tuple[TagRequest, ...]
+
+    @property
+    def day(self) -> str:
+        """The first article's day of publication, ISO."""
+        return self.articles[0].day
+
+    @property
+    def subject(self) -> str:
+        """What it is about, for messages: the articles' ids."""
+        return f"{self.articles[0].article_id} and {len(self.articles) - 1} more"
 
 
 @dataclass(frozen=True)
-class ShownMemory:
-    """One piece of experience as a prediction sees it. Numbers a mechanism does not have are None."""
+class Shown:
+    """One piece of experience as a prediction sees it; subclasses say what it holds.
+
+    Numbers that a mechanism does not have are None. `selection_score` is the one that its last ranking used.
+    """
 
     memory_id: str
     made_on: dt.date
+    similarity: float | None = field(default=None, kw_only=True)
+    q: float | dict[int, float] | None = field(default=None, kw_only=True)
+    visits: int | None = field(default=None, kw_only=True)
+    selection_score: float | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class ShownMemory(Shown):
+    """An earlier prediction with the news it saw; nothing of its outcome."""
+
     news: str
     scores: dict[int, float]
     key_factor: str
     logic_chain: str
     references: tuple[str, ...] = ()
-    similarity: float | None = None
-    q: float | dict[int, float] | None = None
-    visits: int | None = None
-    selection_score: float | None = None
 
 
 @dataclass(frozen=True)
-class PredictRequest:
-    """How will this industry do against CSI1000 over the next h sessions, for each h?"""
+class ShownReflection(Shown):
+    """A reflection on predictions whose outcomes are known."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ShownInsight(Shown):
+    """What was learnt from one prediction and its outcome; `alpha` is a fraction."""
+
+    text: str
+    horizon: int
+    predicted_on: dt.date
+    score: float
+    alpha: float
+
+
+@dataclass(frozen=True)
+class ReasoningItem:
+    """A strategy that was drawn from one prediction and its outcome."""
+
+    title: str
+    description: str
+    content: str
+
+
+@dataclass(frozen=True)
+class ShownItem(Shown):
+    """A reasoning item, for predictions of its horizon. `success`: the direction had been right."""
+
+    item: ReasoningItem
+    horizon: int
+    predicted_on: dt.date
+    success: bool
+
+
+@dataclass(frozen=True)
+class ShownFact(Shown):
+    """A fact that was kept from earlier news and predictions."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ShownRule(Shown):
+    """A rule that was learnt, and how often it was confirmed on balance."""
+
+    text: str
+    importance: int
+
+
+@dataclass(frozen=True)
+class SectorRequest:
+    """What is asked about one industry on one session."""
+
+    phase: ClassVar[str]
 
     session: dt.date
     industry: Industry
+
+    @property
+    def day(self) -> str:
+        """The session, ISO."""
+        return self.session.isoformat()
+
+    @property
+    def subject(self) -> str:
+        """What it is about, for messages: the industry's code."""
+        return self.industry.code
+
+
+@dataclass(frozen=True)
+class PredictRequest(SectorRequest):
+    """How will this industry do against CSI1000 over the next h sessions, for each h?"""
+
+    phase: ClassVar[str] = "predict"
+
     horizons: tuple[int, ...]
     news: NewsBlock
     market: MarketContext
-    memories: tuple[ShownMemory, ...] = field(default=())
+    memories: tuple[Shown, ...] = field(default=())
     reask: Reask | None = None
 
 
-Request = TagRequest | TagBatchRequest | PredictRequest
+@dataclass(frozen=True)
+class Episode:
+    """A prediction of one horizon, the news it saw, and the outcome that is known by now.
+
+    `score` lies in [-1, 1]; closes are index points, returns and `alpha` fractions; `success` means that score
+    and alpha have the same sign.
+    """
+
+    memory_id: str
+    predicted_on: dt.date
+    matured_on: dt.date
+    horizon: int
+    score: float
+    key_factor: str
+    logic_chain: str
+    news: NewsBlock
+    close_from: float
+    close_to: float
+    industry_return: float
+    benchmark_return: float
+    alpha: float
+
+    @property
+    def points(self) -> float:
+        """Change of the industry's index, index points."""
+        return self.close_to - self.close_from
+
+    @property
+    def success(self) -> bool:
+        """Whether the predicted direction was the realised one; a score of 0 has none."""
+        return self.score > 0 < self.alpha or self.score < 0 > self.alpha
 
 
-def phase_of(request: Request) -> str:
-    """What a request is for, as the ledger names it: tag or predict."""
-    return "predict" if isinstance(request, PredictRequest) else "tag"
+Signal = Literal["index_points", "percent_excess"]
+"""How an outcome is told to a reflection: the index's change in points, or the excess return in per cent."""
 
 
-def day_of(request: Request) -> str:
-    """The simulated day a request belongs to: the session, or the (first) article's day of publication."""
-    if isinstance(request, PredictRequest):
-        return request.session.isoformat()
-    first = request.articles[0] if isinstance(request, TagBatchRequest) else request
-    return first.published_at.astimezone(SHANGHAI).date().isoformat()
+@dataclass(frozen=True)
+class ReflectRequest(SectorRequest):
+    """What should be learnt from these outcomes, given the reflections before? `episodes`: oldest first."""
+
+    phase: ClassVar[str] = "reflect"
+
+    previous: tuple[str, ...]
+    episodes: tuple[Episode, ...]
+    signal: Signal
+    max_characters: int
+    reask: Reask | None = None
 
 
-def subject_of(request: Request) -> str:
-    """What a request is about, for messages: an industry's code or articles' ids."""
-    if isinstance(request, PredictRequest):
-        return request.industry.code
-    if isinstance(request, TagBatchRequest):
-        return f"{request.articles[0].article_id} and {len(request.articles) - 1} more"
-    return request.article_id
+@dataclass(frozen=True)
+class InsightRequest(SectorRequest):
+    """What reusable insight does this prediction and its outcome give?"""
+
+    phase: ClassVar[str] = "extract_insight"
+
+    episode: Episode
+    reask: Reask | None = None
+
+
+@dataclass(frozen=True)
+class ReasoningRequest(SectorRequest):
+    """What can be taken from this success, or from this failure, for later reasoning?"""
+
+    phase: ClassVar[str] = "extract_reasoning"
+
+    episode: Episode
+    max_items: int
+    reask: Reask | None = None
+
+
+@dataclass(frozen=True)
+class KnownRule:
+    """A rule as an update sees it: its number in the list, from 1."""
+
+    number: int
+    text: str
+    importance: int
+
+
+@dataclass(frozen=True)
+class RulesRequest(SectorRequest):
+    """How should the list of rules change after these outcomes?
+
+    `is_full`: there are as many rules as allowed, so that some should go.
+    """
+
+    phase: ClassVar[str] = "update_rules"
+
+    rules: tuple[KnownRule, ...]
+    episodes: tuple[Episode, ...]
+    max_operations: int
+    is_full: bool
+    reask: Reask | None = None
+
+
+@dataclass(frozen=True)
+class FactsRequest(SectorRequest):
+    """Which facts of this news and this prediction are worth keeping?"""
+
+    phase: ClassVar[str] = "extract_facts"
+
+    news: NewsBlock
+    scores: dict[int, float]
+    key_factor: str
+    logic_chain: str
+    max_facts: int
+    reask: Reask | None = None
+
+
+@dataclass(frozen=True)
+class MemoryRequest(SectorRequest):
+    """How should the memories change with these new facts? `memories` are numbered from 1."""
+
+    phase: ClassVar[str] = "update_memory"
+
+    facts: tuple[str, ...]
+    memories: tuple[str, ...]
+    reask: Reask | None = None
+
+
+UpdateRequest = ReflectRequest | InsightRequest | ReasoningRequest | RulesRequest | FactsRequest | MemoryRequest
+"""What a mechanism asks in order to learn."""
+
+SingleRequest = TagRequest | PredictRequest | UpdateRequest
+"""What may be asked a second time, after a bad answer."""
+
+Request = SingleRequest | TagBatchRequest
 
 
 class Message(NamedTuple):
@@ -114,17 +324,22 @@ class Cuts:
 
     Attributes:
         memories: memories that were not shown at all.
-        memory_news: shown memories whose news was shortened.
+        memory_news: shown memories that were shortened.
         articles: articles to tag that were shortened.
+        update_news: news of past predictions that was shortened for an update.
     """
 
     memories: int = 0
     memory_news: int = 0
     articles: int = 0
+    update_news: int = 0
 
     def __add__(self, other: Cuts) -> Cuts:
         return Cuts(
-            self.memories + other.memories, self.memory_news + other.memory_news, self.articles + other.articles
+            self.memories + other.memories,
+            self.memory_news + other.memory_news,
+            self.articles + other.articles,
+            self.update_news + other.update_news,
         )
 
 
@@ -144,11 +359,13 @@ class Call:
         request: what is asked.
         prompt: how it is written.
         variant: tells apart answers to the same prompt that were got in another way (`batch of 8`).
+        seed: tells apart samples: another one is another answer to the same prompt. 0: the backbone's own.
     """
 
     request: Request
     prompt: Prompt
     variant: str = ""
+    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,31 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from finevolve_pipeline.llm.requests import PredictRequest, Request, TagBatchRequest
+from finevolve_pipeline.llm.requests import (
+    FactsRequest,
+    InsightRequest,
+    MemoryRequest,
+    PredictRequest,
+    ReasoningRequest,
+    ReflectRequest,
+    Request,
+    RulesRequest,
+    TagBatchRequest,
+    TagRequest,
+)
 from finevolve_pipeline.universe import CODES
 
 Schema = dict[str, object]
 """A JSON schema. The memoised ones are shared: do not change them."""
 
+_TEXT: Schema = {"type": "string"}
+
 SCOPES = ("industry", "market", "none")
 MAX_INDUSTRIES = 4
 """Industries that one article may name."""
+
+RULE_VERBS = ("ADD", "EDIT", "AGREE", "REMOVE")
+MEMORY_VERBS = ("ADD", "UPDATE", "DELETE", "NOOP")
 
 
 class Topic(NamedTuple):
@@ -41,12 +57,28 @@ TOPICS = (
 
 
 def schema_of(request: Request) -> tuple[str, Schema]:
-    """Name and JSON schema of the answer to a request: `prediction`, `tags` or `tag_batch`."""
-    if isinstance(request, PredictRequest):
-        return "prediction", _prediction(request.horizons)
-    if isinstance(request, TagBatchRequest):
-        return "tag_batch", _tag_batch(len(request.articles))
-    return "tags", _tags()
+    """Name and JSON schema of the answer to a request."""
+    match request:
+        case PredictRequest():
+            return "prediction", _prediction(request.horizons)
+        case TagRequest():
+            return "tags", _tags()
+        case TagBatchRequest():
+            return "tag_batch", _tag_batch(len(request.articles))
+        case ReflectRequest():
+            return "reflection", _text("reflection")
+        case InsightRequest():
+            return "insight", _text("insight")
+        case ReasoningRequest():
+            return "reasoning_items", _reasoning_items(request.max_items)
+        case RulesRequest():
+            return "rule_operations", _operations("rule", RULE_VERBS, len(request.rules), request.max_operations)
+        case FactsRequest():
+            return "facts", _facts(request.max_facts)
+        case MemoryRequest():
+            # One a new fact, and one a memory that it changes.
+            most = len(request.facts) + len(request.memories)
+            return "memory_operations", _operations("memory", MEMORY_VERBS, len(request.memories), most)
 
 
 def _object(properties: Schema) -> Schema:
@@ -73,8 +105,8 @@ def _prediction(horizons: tuple[int, ...]) -> Schema:
         {
             "scores": _object({str(horizon): score for horizon in horizons}),
             "confidence_score": {"type": "number", "minimum": 0, "maximum": 1},
-            "key_factor": {"type": "string"},
-            "logic_chain": {"type": "string"},
+            "key_factor": _TEXT,
+            "logic_chain": _TEXT,
         }
     )
 
@@ -84,7 +116,7 @@ def _tag_fields() -> Schema:
         "industries": _list_of(_one_of(CODES), 0, MAX_INDUSTRIES),
         "scope": _one_of(SCOPES),
         "importance": {"type": "integer", "minimum": 1, "maximum": 10},
-        "importance_reason": {"type": "string"},
+        "importance_reason": _TEXT,
         "topics": _list_of(_one_of([topic.name_zh for topic in TOPICS]), 0, len(TOPICS)),
     }
 
@@ -99,3 +131,26 @@ def _tag_batch(articles: int) -> Schema:
     numbers = [str(number) for number in range(1, articles + 1)]
     one = _object({"id": _one_of(numbers), **_tag_fields()})
     return _object({"articles": _list_of(one, articles, articles)})
+
+
+@lru_cache(maxsize=2)
+def _text(name: str) -> Schema:
+    return _object({name: _TEXT})
+
+
+@lru_cache(maxsize=8)
+def _reasoning_items(most: int) -> Schema:
+    return _object({"items": _list_of(_object({"title": _TEXT, "description": _TEXT, "content": _TEXT}), 0, most)})
+
+
+@lru_cache(maxsize=8)
+def _facts(most: int) -> Schema:
+    return _object({"facts": _list_of(_TEXT, 0, most)})
+
+
+@lru_cache(maxsize=256)
+def _operations(subject: str, verbs: tuple[str, ...], entries: int, most: int) -> Schema:
+    """Operations on a numbered list. All properties are required: an unused number is 0, an unused text is empty."""
+    number: Schema = {"type": "integer", "minimum": 0, "maximum": entries}
+    one = _object({"operation": _one_of(verbs), subject: number, "text": _TEXT})
+    return _object({"operations": _list_of(one, 0, most)})

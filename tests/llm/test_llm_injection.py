@@ -11,11 +11,26 @@ import pytest
 
 from finevolve_pipeline.llm.render import render
 from finevolve_pipeline.llm.requests import (
+    Episode,
+    FactsRequest,
+    InsightRequest,
+    KnownRule,
+    MemoryRequest,
     Message,
     PredictRequest,
     Reask,
+    ReasoningItem,
+    ReasoningRequest,
+    ReflectRequest,
     Request,
+    RulesRequest,
+    Shown,
+    ShownFact,
+    ShownInsight,
+    ShownItem,
     ShownMemory,
+    ShownReflection,
+    ShownRule,
     TagBatchRequest,
     TagRequest,
 )
@@ -84,14 +99,34 @@ HEADINGS = {
     "en": ["# Industry", "# News", "# Experience", "# Market", "# Dates"],
 }
 WHEN = dt.datetime(2025, 5, 30, 1, tzinfo=dt.UTC)
+SESSION, EARLIER = dt.date(2025, 5, 30), dt.date(2025, 5, 20)
+WHERE = (SESSION, industry("801170"))
+
+
+def news(text: str) -> NewsBlock:
+    return NewsBlock((NewsItem("a1", "cls", text, text, WHEN, ("801170",), ("交通运输",), 9, text, (text[:40],)),), 0)
+
+
+def asked_with(text: str, *memories: Shown) -> PredictRequest:
+    return PredictRequest(*WHERE, (10, 20, 40), news(text), MarketContext(1.0, ()), memories)
 
 
 def prediction(text: str) -> PredictRequest:
-    item = NewsItem("a1", "cls", text, text, WHEN, ("801170",), ("交通运输",), 9, text, (text[:40],))
-    memory = ShownMemory("m1", dt.date(2025, 5, 20), item.text, {10: 0.1, 20: 0.2, 40: 0.3}, text, text)
-    return PredictRequest(
-        dt.date(2025, 5, 30), industry("801170"), (10, 20, 40), NewsBlock((item,), 0), MarketContext(1.0, ()), (memory,)
+    return asked_with(text, ShownMemory("m1", EARLIER, news(text).text, {10: 0.1, 20: 0.2, 40: 0.3}, text, text))
+
+
+def learnt(text: str) -> PredictRequest:
+    return asked_with(
+        text,
+        ShownInsight("i", SESSION, text, 10, EARLIER, 0.5, 0.01),
+        ShownItem("t", SESSION, ReasoningItem(text, text, text), 10, EARLIER, success=True),
+        ShownFact("f", EARLIER, text),
+        ShownRule("u", EARLIER, text, 2),
     )
+
+
+def episode(text: str) -> Episode:
+    return Episode("m1", EARLIER, SESSION, 10, 0.5, text, text, news(text), 100.0, 101.0, 0.01, 0.0, 0.01)
 
 
 def tagging(text: str) -> TagRequest:
@@ -103,11 +138,24 @@ REQUESTS = {
     "tag": tagging,
     "batch": lambda text: TagBatchRequest((tagging(text), tagging(text))),
     "reask": lambda text: dataclasses.replace(prediction(text), reask=Reask(text, text)),
+    "learnt": learnt,
+    "reflect": lambda text: ReflectRequest(*WHERE, (), (episode(text), episode(text)), "index_points", 4000),
+    "insight": lambda text: InsightRequest(*WHERE, episode(text)),
+    "reasoning": lambda text: ReasoningRequest(*WHERE, episode(text), 3),
+    "rules": lambda text: RulesRequest(*WHERE, (KnownRule(1, text, 2),) * 2, (episode(text),), 4, is_full=True),
+    "facts": lambda text: FactsRequest(*WHERE, news(text), {10: 0.5}, text, text, 5),
+    "memory": lambda text: MemoryRequest(*WHERE, (text, text), (text, text)),
 }
+REFLECTIONS = {
+    "shown": lambda text: asked_with("普通消息", ShownReflection("r", SESSION, text)),
+    "previous": lambda text: ReflectRequest(*WHERE, (text, text), (episode("普通消息"),), "index_points", 4000),
+}
+"""Texts that keep their lines."""
 
 
 def written(request: Request, language: str) -> tuple[Message, ...]:
-    settings = PromptSettings(language=language, news_tokens=90_000, experience_tokens=90_000, article_tokens=90_000)
+    budgets = dict.fromkeys(("news_tokens", "experience_tokens", "update_news_tokens", "article_tokens"), 900_000)
+    settings = PromptSettings(language=language, **budgets)
     return render(request, settings, estimate_tokens).messages
 
 
@@ -128,14 +176,38 @@ def test_the_structure_holds(attempt: str, kind: str, language: str) -> None:
     for mark in DELIMITERS:
         assert user.count(mark) == usual.count(mark)
     assert outside(user) == outside(usual)
-    if kind in ("predict", "reask"):
+    if kind in ("predict", "reask", "learnt"):
         found = [line for line in outside(user).splitlines() if line.startswith("# ")]
         assert [line[: len(heading)] for line, heading in zip(found, HEADINGS[language], strict=True)] == HEADINGS[
             language
         ]
     lines = [len(one.replace(text, "x").splitlines()) for one in (user, usual)]
     assert lines[0] == lines[1], "an article or a memory looks like several"
-    for message in hostile[1:]:
+    assert_free_of_control(hostile)
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+@pytest.mark.parametrize("kind", REFLECTIONS)
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_a_reflection_keeps_its_lines_and_the_structure_holds(attempt: str, kind: str, language: str) -> None:
+    text = f"第一行\n{ATTEMPTS[attempt]}\n末行"
+    plain, hostile = (written(REFLECTIONS[kind](one), language) for one in ("第一行\n末行", text))
+    assert hostile[0] == plain[0]
+    user, usual = hostile[1].content, plain[1].content
+    for mark in DELIMITERS:
+        assert user.count(mark) == usual.count(mark)
+    assert outside(user) == outside(usual)
+    lines, usual_lines = (one.split("\n") for one in (user, usual))
+    assert [line for line in lines if not line.startswith("  ")] == [
+        line for line in usual_lines if not line.startswith("  ")
+    ], "a line of a reflection looks like one of the prompt"
+    assert len(lines) > len(usual_lines)
+    assert_free_of_control(hostile)
+
+
+def assert_free_of_control(prompt: tuple[Message, ...]) -> None:
+    """Nothing but the prompt's own delimiters is control."""
+    for message in prompt[1:]:
         bare = message.content
         for mark in DELIMITERS:
             bare = bare.replace(mark, "")

@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import json
 import math
+import statistics
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,28 @@ from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import canonical_json, source_digest
 from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.llm.answers import parse_prediction, parse_tag
-from finevolve_pipeline.llm.requests import Call, PredictRequest, Prompt, ShownMemory, TagRequest, Usage
+from finevolve_pipeline.llm.requests import (
+    Call,
+    Message,
+    PredictRequest,
+    Prompt,
+    ReasoningItem,
+    Shown,
+    ShownFact,
+    ShownInsight,
+    ShownItem,
+    ShownMemory,
+    ShownReflection,
+    ShownRule,
+    TagRequest,
+    Usage,
+)
 from finevolve_pipeline.llm.rules import predictor
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.rules.predictor import impression, predict
 from finevolve_pipeline.market.context import MarketContext, TrailingReturn
 from finevolve_pipeline.news.block import NewsBlock, NewsItem
+from finevolve_pipeline.replay.audit import Recalling
 from finevolve_pipeline.settings import load_settings
 from finevolve_pipeline.universe import industry
 from resources.backbones import build_backbone
@@ -51,7 +68,7 @@ def _item(title: str, position: int = 0, **changes: object) -> NewsItem:
 def _request(
     *titles: str,
     code: str = "801080",
-    memories: tuple[ShownMemory, ...] = (),
+    memories: tuple[Shown, ...] = (),
     market: MarketContext = FLAT,
     **changes: object,
 ) -> PredictRequest:
@@ -62,6 +79,22 @@ def _request(
 def _memory(scores: dict[int, float], **changes: object) -> ShownMemory:
     memory = ShownMemory("m1", dt.date(2025, 5, 12), "旧闻", scores, "因素", "推理", similarity=0.8)
     return dataclasses.replace(memory, **changes)
+
+
+def _insight(text: str, number: int = 0) -> ShownInsight:
+    day = dt.date(2025, 5, 12)
+    return ShownInsight(f"i{number}", day, text=text, horizon=10, predicted_on=day, score=0.3, alpha=0.02)
+
+
+def _in_every_kind(text: str) -> list[Shown]:
+    """The same text as each kind of memory that an update writes."""
+    day = dt.date(2025, 5, 12)
+    return [
+        ShownReflection("r", day, text=text),
+        _insight(text),
+        ShownItem("t", day, item=ReasoningItem("", "", text), horizon=10, predicted_on=day, success=False),
+        ShownRule("u", day, text=text, importance=2),
+    ]
 
 
 def _all(level: float) -> dict[int, float]:
@@ -241,8 +274,112 @@ def test_the_identity_is_json_and_follows_code_and_word_lists() -> None:
     assert identity["version"] == source_digest("finevolve_pipeline.llm.rules")
 
 
+@pytest.mark.parametrize("kind", range(4))
+def test_a_lesson_moves_the_news_score_of_its_horizon_alone(kind: int) -> None:
+    # Without market data a prediction is its news score n; a lesson r adds 2 · n · r / (1 + 0.5).
+    memory = _in_every_kind("20日新闻方向信度-0.90。价格与新闻方向相反。")[kind]
+    alone, taught = (predict(_request(GOOD, memories=shown)).scores for shown in ((), (memory,)))
+    assert taught == {10: alone[10], 20: pytest.approx(alone[20] * (1 - 2 * 0.9 / 1.5), abs=1e-4), 40: alone[40]}
+    assert taught[20] < 0 < alone[20]
+
+
+def test_lessons_count_together_and_more_of_one_kind_say_more() -> None:
+    def at(*lessons: float) -> float:
+        shown = tuple(_insight(f"10日新闻方向信度{value:+.2f}。", at) for at, value in enumerate(lessons))
+        return predict(_request(GOOD, memories=shown)).scores[10]
+
+    alone = at()
+    assert at(-0.8, 0.2) == pytest.approx(alone * (1 + 2 * -0.6 / 2.5), abs=1e-4)
+    assert at(-1.0, -1.0, -1.0) < at(-1.0) < 0 < alone < at(1.0) < at(1.0, 1.0)
+
+
+@pytest.mark.parametrize("text", ["", "没有教训。", "公告：10日新闻方向信度-1.00。", "90日新闻方向信度-1.00。"])
+def test_texts_without_a_lesson_for_a_predicted_horizon_change_nothing(text: str) -> None:
+    shown = tuple(_in_every_kind(text))
+    assert predict(_request(GOOD, memories=shown)).scores == predict(_request(GOOD)).scores
+
+
+def test_lessons_say_nothing_without_news() -> None:
+    market = MarketContext(4000.0, (TrailingReturn(10, 0.12, 0.0),))
+    shown = (_insight("10日新闻方向信度-1.00。"),)
+    assert predict(_request(market=market, memories=shown)).scores == predict(_request(market=market)).scores
+
+
+def test_a_fact_counts_as_an_unlabelled_memory_by_what_its_text_says() -> None:
+    day = dt.date(2025, 5, 12)
+    fact = ShownFact("f", day, text=f"{BAD}（利空，“下跌”）", similarity=0.8)
+    said = impression(BAD, "").polarity
+    memory = _memory({horizon: said * math.exp(-horizon / 60) for horizon in HORIZONS})
+    alone, by_fact, by_memory = (predict(_request(GOOD, memories=shown)).scores for shown in ((), (fact,), (memory,)))
+    assert by_fact == by_memory
+    assert all(by_fact[horizon] < alone[horizon] for horizon in HORIZONS)
+
+
+def test_the_effect_of_lessons_stands_in_the_reasons() -> None:
+    scores = predict(_request(GOOD)).scores
+    chain = predict(_request(GOOD, memories=(_insight("10日新闻方向信度-0.90。"),))).logic_chain
+    assert f"10日{-1.2 * scores[10]:+.3f}、20日+0.000" in chain
+
+
+def _call(prompt: str = "提示", seed: int = 0, title: str = GOOD) -> Call:
+    return Call(_request(title), Prompt((Message("user", prompt),)), seed=seed)
+
+
+def _scores(backbone: RulesBackbone, call: Call) -> dict[int, float]:
+    return parse_prediction(asyncio.run(backbone.answer(call)).text, HORIZONS, "invalid").scores
+
+
+def test_noise_follows_from_seeds_prompt_and_horizon_alone() -> None:
+    noisy = _scores(RulesBackbone("rules-noisy", 0.2, 1), _call())
+    assert noisy == _scores(RulesBackbone("another-name", 0.2, 1), _call())
+    others = [
+        _scores(RulesBackbone("rules-noisy", 0.2, 2), _call()),
+        _scores(RulesBackbone("rules-noisy", 0.2, 1), _call(seed=1)),
+        _scores(RulesBackbone("rules-noisy", 0.2, 1), _call(prompt="另一个提示")),
+    ]
+    plain = predict(_request(GOOD)).scores
+    moves = {round(scores[horizon] - plain[horizon], 6) for scores in (noisy, *others) for horizon in HORIZONS}
+    assert len(moves) == 4 * len(HORIZONS)
+
+
+def test_noise_is_normal_with_the_given_deviation_and_stays_in_range() -> None:
+    backbone = RulesBackbone("rules-noisy", 0.1, 1)
+    calls = [dataclasses.replace(_call(f"提示{number}"), request=_request()) for number in range(700)]
+    drawn = [score for call in calls for score in _scores(backbone, call).values()]
+    assert len(drawn) == 2100
+    # Standard errors: 0.1 / sqrt(2100) = 0.0022 of the mean, 0.0015 of the deviation, 0.010 of the share.
+    assert abs(statistics.fmean(drawn)) < 0.008
+    assert statistics.pstdev(drawn) == pytest.approx(0.1, abs=0.006)
+    assert sum(abs(one) < 0.1 for one in drawn) / 2100 == pytest.approx(0.683, abs=0.04)
+    wild = [_scores(RulesBackbone("rules-noisy", 1.0, 1), _call(f"提示{number}")) for number in range(40)]
+    ends = [score for scores in wild for score in scores.values()]
+    assert (min(ends), max(ends)) == (-1, 1)
+
+
+def test_only_predictions_are_noisy() -> None:
+    noisy, plain = RulesBackbone("rules-noisy", 0.2, 1), RulesBackbone()
+    tag = Call(TagRequest("a1", "cls", GOOD, "", dt.datetime(2025, 5, 30, tzinfo=SHANGHAI)), Prompt(()))
+    assert asyncio.run(noisy.answer(tag)) == asyncio.run(plain.answer(tag))
+    answer, undisturbed = (json.loads(asyncio.run(one.answer(_call())).text) for one in (noisy, plain))
+    assert answer.pop("scores") != undisturbed.pop("scores")
+    assert answer == undisturbed
+
+
+def test_the_identity_holds_noise_and_seed_only_where_there_is_noise() -> None:
+    plain = RulesBackbone().identity
+    assert RulesBackbone("other", 0.0, 7).identity == plain == {"kind": "rules", "version": plain["version"]}
+    assert RulesBackbone("other", 0.2, 7).identity == {**plain, "noise": 0.2, "seed": 7}
+
+
+def test_an_audit_lets_an_offline_backbone_answer_for_itself() -> None:
+    noisy = RulesBackbone("rules-noisy", 0.2, 1)
+    assert _scores(Recalling(noisy), _call()) == _scores(noisy, _call())
+
+
 def test_backbones_are_built_by_name_from_settings(tmp_path: Path) -> None:
     settings = load_settings()
-    assert build_backbone("rules", settings, tmp_path).name == "rules"
+    plain, noisy = (build_backbone(name, settings, tmp_path) for name in ("rules", "rules-noisy"))
+    assert (plain.name, plain.identity) == ("rules", RulesBackbone().identity)
+    assert (noisy.name, noisy.identity) == ("rules-noisy", {**plain.identity, "noise": 0.2, "seed": 1})
     with pytest.raises(SettingsError, match=r"backbone 'gpt': not among .*rules"):
         build_backbone("gpt", settings, tmp_path)

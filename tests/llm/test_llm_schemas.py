@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,23 +13,109 @@ import pytest
 from finevolve_pipeline.errors import AnswerError
 from finevolve_pipeline.llm.answers import parse_prediction, parse_tag, parse_tag_batch, prediction_flaws, tag_flaws
 from finevolve_pipeline.llm.render import render
-from finevolve_pipeline.llm.requests import PredictRequest, Request, TagBatchRequest, TagRequest
+from finevolve_pipeline.llm.requests import (
+    Episode,
+    FactsRequest,
+    InsightRequest,
+    KnownRule,
+    MemoryRequest,
+    PredictRequest,
+    ReasoningRequest,
+    ReflectRequest,
+    Request,
+    RulesRequest,
+    TagBatchRequest,
+    TagRequest,
+)
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.rules.lexicon import events
 from finevolve_pipeline.llm.schemas import TOPICS, schema_of
 from finevolve_pipeline.llm.tokens import estimate_tokens
+from finevolve_pipeline.llm.updates import (
+    listed_flaws,
+    no_flaws,
+    parse_facts,
+    parse_insight,
+    parse_items,
+    parse_memory_operations,
+    parse_reflection,
+    parse_rule_operations,
+)
 from finevolve_pipeline.market.context import MarketContext
 from finevolve_pipeline.news.block import NewsBlock
 from finevolve_pipeline.settings import PromptSettings
 from finevolve_pipeline.universe import CODES, industry
 
 HORIZONS = (10, 20, 40)
+BUDGETS = {"news_tokens": 16_000, "experience_tokens": 8000, "update_news_tokens": 6000, "article_tokens": 6000}
 TAG = TagRequest("a1", "cls", "央行降准", "银行板块大涨。", dt.datetime(2025, 5, 30, 1, tzinfo=dt.UTC))
 BATCH = TagBatchRequest((TAG, TAG, TAG))
 PREDICTION = PredictRequest(
     dt.date(2025, 5, 30), industry("801170"), HORIZONS, NewsBlock((), 0), MarketContext(1.0, ())
 )
-REQUESTS: dict[str, Request] = {"prediction": PREDICTION, "tags": TAG, "tag_batch": BATCH}
+EPISODE = Episode(
+    memory_id="2025-05-16/801170",
+    predicted_on=dt.date(2025, 5, 16),
+    matured_on=dt.date(2025, 5, 30),
+    horizon=10,
+    score=0.8,
+    key_factor="抢运",
+    logic_chain="运价上涨。",
+    news=NewsBlock((), 0),
+    close_from=2000.0,
+    close_to=2034.16,
+    industry_return=0.017,
+    benchmark_return=-0.004,
+    alpha=0.021,
+)
+WHERE = (dt.date(2025, 5, 30), industry("801170"))
+RULES = (KnownRule(1, "规则甲", 2), KnownRule(2, "规则乙", 3))
+UPDATES: dict[str, Request] = {
+    "reflection": ReflectRequest(*WHERE, (), (EPISODE,), "index_points", 4000),
+    "insight": InsightRequest(*WHERE, EPISODE),
+    "reasoning_items": ReasoningRequest(*WHERE, EPISODE, 3),
+    "rule_operations": RulesRequest(*WHERE, RULES, (EPISODE,), 4, is_full=False),
+    "facts": FactsRequest(*WHERE, NewsBlock((), 0), {10: 0.8}, "抢运", "运价上涨。", 3),
+    "memory_operations": MemoryRequest(*WHERE, ("新事实",), ("记忆甲", "记忆乙")),
+}
+REQUESTS: dict[str, Request] = {"prediction": PREDICTION, "tags": TAG, "tag_batch": BATCH, **UPDATES}
+READERS = {
+    "reflection": (parse_reflection, no_flaws),
+    "insight": (parse_insight, no_flaws),
+    "reasoning_items": (lambda text: parse_items(text, 3), listed_flaws),
+    "rule_operations": (lambda text: parse_rule_operations(text, 2, 4), listed_flaws),
+    "facts": (lambda text: parse_facts(text, 3), listed_flaws),
+    "memory_operations": (lambda text: parse_memory_operations(text, 2), listed_flaws),
+}
+ITEM = {"title": "题", "description": "述", "content": "文"}
+AGREE = {"operation": "AGREE", "rule": 1, "text": ""}
+UPDATE = {"operation": "UPDATE", "memory": 2, "text": "改"}
+ACCEPTED: list[tuple[str, dict[str, object]]] = [
+    ("reflection", {"reflection": "一\n二"}),
+    ("insight", {"insight": "一"}),
+    ("reasoning_items", {"items": [ITEM] * 3}),
+    ("reasoning_items", {"items": []}),
+    ("rule_operations", {"operations": [AGREE, {"operation": "ADD", "rule": 0, "text": "新"}]}),
+    ("facts", {"facts": ["甲", "乙", "丙"]}),
+    ("memory_operations", {"operations": [UPDATE, {"operation": "NOOP", "memory": 0, "text": ""}]}),
+]
+REFUSED: list[tuple[str, dict[str, object]]] = [
+    ("reflection", {"reflection": None}),
+    ("reflection", {"insight": "一"}),
+    ("insight", {"insight": ["一"]}),
+    ("reasoning_items", {"items": [ITEM] * 4}),
+    ("reasoning_items", {"items": [{"title": "题", "description": "述"}]}),
+    ("reasoning_items", {"items": "一"}),
+    ("rule_operations", {"operations": [AGREE] * 5}),
+    ("rule_operations", {"operations": [{**AGREE, "rule": 3}]}),
+    ("rule_operations", {"operations": [{**AGREE, "rule": 1.5}]}),
+    ("rule_operations", {"operations": [{**AGREE, "operation": "NOOP"}]}),
+    ("facts", {"facts": ["甲", "乙", "丙", "丁"]}),
+    ("facts", {"facts": [1]}),
+    ("memory_operations", {"operations": [{**UPDATE, "memory": 3}]}),
+    ("memory_operations", {"operations": [{**UPDATE, "operation": "REMOVE"}]}),
+    ("memory_operations", {"operations": UPDATE}),
+]
 COMMON = {"type", "properties", "required", "additionalProperties", "items", "enum"}
 BOUNDS = {"minimum", "maximum", "minItems", "maxItems"}
 TAGS = {"industries": ["801780"], "scope": "industry", "importance": 9, "importance_reason": "降准", "topics": []}
@@ -105,12 +192,68 @@ def test_a_batch_holds_one_item_for_each_article() -> None:
     assert not any(isinstance(one, str) for one in read.values())
 
 
+def problems(name: str, answer: dict[str, object]) -> tuple[str, ...]:
+    """What the reader of an update's answers finds wrong with one."""
+    parse, flaws = READERS[name]
+    try:
+        return flaws(parse(json.dumps(answer)))
+    except AnswerError as refused:
+        return (str(refused),)
+
+
+@pytest.mark.parametrize(("name", "answer"), ACCEPTED, ids=str)
+def test_schema_and_reader_accept_the_same_updates(name: str, answer: dict[str, object]) -> None:
+    assert is_valid(schema_of(REQUESTS[name])[1], answer)
+    assert problems(name, answer) == ()
+
+
+@pytest.mark.parametrize(("name", "answer"), REFUSED, ids=str)
+def test_schema_and_reader_refuse_the_same_updates(name: str, answer: dict[str, object]) -> None:
+    assert not is_valid(schema_of(REQUESTS[name])[1], answer)
+    assert problems(name, answer)
+
+
+def test_all_that_an_object_of_an_update_holds_must_be_given() -> None:
+    for name, key in (
+        ("rule_operations", "operations"),
+        ("memory_operations", "operations"),
+        ("reasoning_items", "items"),
+    ):
+        entry = {"rule_operations": AGREE, "memory_operations": UPDATE, "reasoning_items": ITEM}[name]
+        for missing in entry:
+            part = {field: value for field, value in entry.items() if field != missing}
+            assert not is_valid(schema_of(REQUESTS[name])[1], {key: [part]})
+
+
+def test_limits_of_operations_follow_the_lists_they_change() -> None:
+    nothing_yet = schema_of(RulesRequest(*WHERE, (), (EPISODE,), 2, is_full=False))[1]
+    add = {"operation": "ADD", "rule": 0, "text": "新"}
+    assert is_valid(nothing_yet, {"operations": [add, add]})
+    assert not is_valid(nothing_yet, {"operations": [{**add, "rule": 1}]})
+    assert not is_valid(nothing_yet, {"operations": [add] * 3})
+    memories = schema_of(REQUESTS["memory_operations"])[1]
+    assert is_valid(memories, {"operations": [UPDATE] * 3})  # one new fact and two memories
+    assert not is_valid(memories, {"operations": [UPDATE] * 4})
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+@pytest.mark.parametrize("name", UPDATES)
+def test_instructions_of_an_update_name_every_property_and_verb(name: str, language: str) -> None:
+    system = render(UPDATES[name], PromptSettings(language=language, **BUDGETS), estimate_tokens).messages[0].content
+    form = next(line for line in system.splitlines() if line.startswith("{"))
+    for one in subschemas(schema_of(UPDATES[name])[1]):
+        assert all(f'"{key}": ' in form for key in one.get("properties", {}))
+        for verb in one.get("enum", ()):
+            assert f'"{verb}"' in form
+            assert re.search(rf"^- {verb}[：:]", system, re.M)
+
+
 def test_prompts_name_what_the_schema_allows() -> None:
     allowed = schema_of(TAG)[1]["properties"]
     assert isinstance(allowed, dict)
     assert tuple(allowed["industries"]["items"]["enum"]) == CODES
     for language in ("zh", "en"):
-        settings = PromptSettings(language=language, news_tokens=16_000, experience_tokens=8000, article_tokens=6000)
+        settings = PromptSettings(language=language, **BUDGETS)
         for request in (TAG, BATCH):
             system = render(request, settings, estimate_tokens).messages[0].content
             assert all(code in system for code in CODES)
@@ -122,7 +265,7 @@ def test_the_lexicon_has_its_own_topic_for_companies_and_none_for_linkage() -> N
     assert set(events().topics) ^ {topic.name_zh for topic in TOPICS} == {"公司", "跨市场联动"}
 
 
-@pytest.mark.parametrize("name", ["prediction", "tags", "tag_batch"])
+@pytest.mark.parametrize("name", REQUESTS)
 def test_the_rules_answer_in_the_demanded_form(name: str) -> None:
     schema = json.loads(json.dumps(schema_of(REQUESTS[name])[1]).replace('"跨市场联动"', '"公司"'))
     if name == "prediction":

@@ -1,15 +1,29 @@
-"""The backbone `rules`: answers tag and prediction requests by lexicon, as JSON text like a model's."""
+"""The backbone `rules`: answers every request by lexicon, as JSON text like a model's.
+
+With `noise` above 0 it is another backbone that errs at random: each score s becomes s + noise · g, clipped to [-1, 1],
+4 decimals. g is standard normal and follows from the seeds, the prompt and the horizon alone, so that the same question
+gets the same answer on every machine and in every order. Only predictions are noisy, so only they need their prompt.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import replace
 from functools import lru_cache
+from statistics import NormalDist
 
 from finevolve_pipeline.digests import source_digest
+from finevolve_pipeline.llm.render import prompt_digest
 from finevolve_pipeline.llm.requests import Call, PredictRequest, Reply, Request, TagBatchRequest, TagRequest, Usage
-from finevolve_pipeline.llm.rules.predictor import predict
+from finevolve_pipeline.llm.rules.predictor import Forecast, as_score, predict
 from finevolve_pipeline.llm.rules.tagger import tag
+from finevolve_pipeline.llm.rules.updates import answer_update
 from finevolve_pipeline.llm.tokens import estimate_tokens
+
+_NORMAL = NormalDist()
+_BITS = 52
+"""Random bits of a draw: as many as leave (k + 1/2) / 2**bits exact, strictly between 0 and 1."""
 
 
 @lru_cache(maxsize=1)
@@ -18,17 +32,29 @@ def _version() -> str:
 
 
 class RulesBackbone:
-    """A lexicon behind the interface of a model: no settings, no network, no key, no randomness."""
+    """A lexicon behind the interface of a model: no network, no key.
+
+    Args:
+        name: in the settings.
+        noise: standard deviation of what is added to a score; 0: nothing.
+        seed: of the noise.
+    """
+
+    def __init__(self, name: str = "rules", noise: float = 0.0, seed: int = 0) -> None:
+        self._name = name
+        self._noise = noise
+        self._seed = seed
 
     @property
     def name(self) -> str:
-        """`rules`."""
-        return "rules"
+        """Name in the settings, e.g. `rules`."""
+        return self._name
 
     @property
     def identity(self) -> dict[str, object]:
-        """Kind and digest of code and word lists: a changed word is another backbone."""
-        return {"kind": "rules", "version": _version()}
+        """Kind and digest of code and word lists: a changed word is another backbone. And the noise, if any."""
+        plain: dict[str, object] = {"kind": "rules", "version": _version()}
+        return {**plain, "noise": self._noise, "seed": self._seed} if self._noise else plain
 
     def count_tokens(self, text: str) -> int:
         """The upper estimate: a lexicon has no tokens of its own."""
@@ -36,16 +62,33 @@ class RulesBackbone:
 
     async def answer(self, call: Call) -> Reply:
         """The answer to one call; no tokens, no cost."""
-        return Reply(self.answer_now(call.request), Usage(calls=1))
+        request = call.request
+        if self._noise and isinstance(request, PredictRequest):
+            return Reply(_said(self._with_noise(predict(request), call)), Usage(calls=1))
+        return Reply(self.answer_now(request), Usage(calls=1))
 
     def answer_now(self, request: Request) -> str:
-        """The answer's JSON text, without an event loop (there is nothing to wait for)."""
-        if isinstance(request, PredictRequest):
-            return _predicted(request)
-        if isinstance(request, TagBatchRequest):
-            parts = [{"id": str(number), **json.loads(_tagged(one))} for number, one in enumerate(request.articles, 1)]
-            return json.dumps({"articles": parts}, ensure_ascii=False)
-        return _tagged(request)
+        """The answer's JSON text, before any noise, without an event loop (there is nothing to wait for)."""
+        match request:
+            case PredictRequest():
+                return _said(predict(request))
+            case TagRequest():
+                return _tagged(request)
+            case TagBatchRequest():
+                tagged = [{"id": str(at), **json.loads(_tagged(one))} for at, one in enumerate(request.articles, 1)]
+                return json.dumps({"articles": tagged}, ensure_ascii=False)
+            case _:
+                return answer_update(request)
+
+    def _with_noise(self, forecast: Forecast, call: Call) -> Forecast:
+        digest = prompt_digest(call.prompt.messages)
+        return replace(
+            forecast,
+            scores={
+                horizon: as_score(score + self._noise * _normal(f"{self._seed}/{call.seed}/{digest}/{horizon}"))
+                for horizon, score in forecast.scores.items()
+            },
+        )
 
     def recall(self, call: Call) -> Reply | None:
         """None: answering is as quick as remembering."""
@@ -72,8 +115,7 @@ def _tagged(request: TagRequest) -> str:
     )
 
 
-def _predicted(request: PredictRequest) -> str:
-    forecast = predict(request)
+def _said(forecast: Forecast) -> str:
     return json.dumps(
         {
             "scores": {str(horizon): score for horizon, score in forecast.scores.items()},
@@ -83,3 +125,9 @@ def _predicted(request: PredictRequest) -> str:
         },
         ensure_ascii=False,
     )
+
+
+def _normal(key: str) -> float:
+    """A standard normal number that follows from a text."""
+    drawn = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) >> (64 - _BITS)
+    return _NORMAL.inv_cdf((drawn + 0.5) / 2**_BITS)

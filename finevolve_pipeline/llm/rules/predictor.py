@@ -8,30 +8,46 @@ market-wide news.
     reversion   r_h = -0.08 · tanh(12 · trailing excess return over h sessions, a fraction)
     unlabelled  u_h = 0.25 · c/(0.5 + c) · (mean score of memories without Q − n_h), c = Σ similarity
     judged      q_h = 0.6 · Σ similarity · tanh(60·Q) · score_h / (1 + Σ similarity · |tanh(60·Q)|)
-    score       clip(n_h + r_h + u_h + q_h, -1, 1), 4 decimals
+    learnt      l_h = 2 · n_h · Σ r / (k + 0.5), over the k lessons r for horizon h in the texts shown (see `lessons`)
+    score       clip(n_h + r_h + u_h + q_h + l_h, -1, 1), 4 decimals
 
 Q is a mean of score · excess return, so 0.01 is already a lot: tanh(60 · 0.01) = 0.54. Q > 0 repeats what
 the memory said, Q < 0 opposes it. The denominators grow more slowly than the sums: more news of one kind says
-more.
+more. A fact counts as an unlabelled memory whose score is the impact s of its text, fading like n. Lessons double or
+triple the news score where news could be trusted, and turn it around where prices went against it: one full lesson
+against it makes −n_h/3, ten make −0.9 · n_h.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from finevolve_pipeline.calendar import cutoff
-from finevolve_pipeline.llm.requests import PredictRequest, ShownMemory
+from finevolve_pipeline.llm.requests import (
+    PredictRequest,
+    Shown,
+    ShownFact,
+    ShownInsight,
+    ShownItem,
+    ShownMemory,
+    ShownReflection,
+    ShownRule,
+)
+from finevolve_pipeline.llm.rules.lessons import Lesson, mark, read_lessons, read_mark, side_word
 from finevolve_pipeline.llm.rules.lexicon import Matcher, load, words
 from finevolve_pipeline.llm.rules.tagger import split
 from finevolve_pipeline.market.context import MarketContext
-from finevolve_pipeline.news.block import NewsItem
+from finevolve_pipeline.news.block import NewsBlock, NewsItem
 
 DECAY_SESSIONS = 60.0
 HALF_LIFE_DAYS = 3.0
 MARKET_WIDE = 0.3
 Q_SCALE = 60.0
+LEARNT = 2.0
 REACH = 3
 CACHED_ARTICLES = 8192
 
@@ -72,7 +88,9 @@ class _Tones:
 
 
 @dataclass(frozen=True)
-class _Weighed:
+class Weighed:
+    """An article as it counts for an industry: weight w, impact s, and the word that says most."""
+
     item: NewsItem
     weight: float
     impact: float
@@ -155,13 +173,15 @@ def impression(title: str, content: str) -> Impression:
 
 def predict(request: PredictRequest) -> Forecast:
     """Scores for every horizon of the request, with the reasons in Chinese."""
-    weighed = _weigh(request)
-    news = _news_score(weighed)
-    shares = [_experience(request.memories, horizon, news * _fade(horizon)) for horizon in request.horizons]
+    weighed = weigh(request.news, request.industry.code, request.session)
+    news = news_score(weighed)
+    lessons = _lessons(request.memories)
+    opinions = _opinions(request)
+    shares = [_experience(opinions, lessons, horizon, news * fade(horizon)) for horizon in request.horizons]
     scores = {}
     for horizon, experience in zip(request.horizons, shares, strict=True):
-        raw = news * _fade(horizon) + _reversion(request.market, horizon) + experience
-        scores[horizon] = round(max(-1.0, min(1.0, raw)), 4) + 0.0
+        raw = news * fade(horizon) + _reversion(request.market, horizon) + experience
+        scores[horizon] = as_score(raw)
     return Forecast(
         scores=scores,
         confidence=_confidence(weighed),
@@ -170,27 +190,44 @@ def predict(request: PredictRequest) -> Forecast:
     )
 
 
-def _fade(horizon: int) -> float:
+def as_score(raw: float) -> float:
+    """A number as a score: within [-1, 1], 4 decimals, no negative zero."""
+    return round(max(-1.0, min(1.0, raw)), 4) + 0.0
+
+
+def fade(horizon: int) -> float:
+    """How much of the news score is left for a horizon."""
     return math.exp(-horizon / DECAY_SESSIONS)
 
 
-def _weigh(request: PredictRequest) -> list[_Weighed]:
-    code = request.industry.code
-    end = cutoff(request.session)
+def weigh(news: NewsBlock, code: str, session: dt.date) -> list[Weighed]:
+    """The articles as they count for an industry at the cutoff of `session`, in their order."""
+    end = cutoff(session)
     weighed = []
-    for item in request.news.items:
+    for item in news.items:
         said = impression(item.title, item.content)
         impact = said.effects.get(code, said.polarity)
         relevance = 1.0 / math.sqrt(len(item.industries)) if item.industries else MARKET_WIDE
         age = max(0.0, (end - item.published_at).total_seconds() / 86_400)
         weight = relevance * (item.importance / 10) ** 2 * 0.5 ** (age / HALF_LIFE_DAYS)
-        weighed.append(_Weighed(item, weight, impact, said.evidence))
+        weighed.append(Weighed(item, weight, impact, said.evidence))
     return weighed
 
 
-def _news_score(weighed: list[_Weighed]) -> float:
+def news_score(weighed: Sequence[Weighed]) -> float:
+    """n of the articles, in [-1, 1], before it fades."""
     mass = sum(one.weight for one in weighed)
     return math.tanh(0.8 * sum(one.weight * one.impact for one in weighed) / math.sqrt(1.0 + mass))
+
+
+def ranked(weighed: Sequence[Weighed]) -> list[Weighed]:
+    """The articles that say most first; ties by id."""
+    return sorted(weighed, key=lambda one: (-abs(one.weight * one.impact), one.item.article_id))
+
+
+def described(one: Weighed) -> str:
+    """An article as one phrase: the beginning of its title with its side and the word that decided it."""
+    return mark((one.item.title or one.item.content)[:40], one.impact, one.evidence)
 
 
 def _reversion(market: MarketContext, horizon: int) -> float:
@@ -198,20 +235,58 @@ def _reversion(market: MarketContext, horizon: int) -> float:
     return -0.08 * math.tanh(12 * min(excess)[1]) if excess else 0.0
 
 
-def _utility(memory: ShownMemory, horizon: int) -> float | None:
-    q = memory.q.get(horizon) if isinstance(memory.q, dict) else memory.q
-    return None if q is None or math.isnan(q) else q
+def _lessons(memories: Sequence[Shown]) -> list[Lesson]:
+    """What the texts among the memories teach."""
+    return [lesson for memory in memories for lesson in read_lessons(_text_of(memory))]
 
 
-def _experience(memories: tuple[ShownMemory, ...], horizon: int, news: float) -> float:
-    """What the memories add to a horizon's score, given what the news says."""
+def _text_of(memory: Shown) -> str:
+    """The text that an update wrote; empty for memories that are not of that kind."""
+    match memory:
+        case ShownReflection() | ShownInsight() | ShownRule():
+            return memory.text
+        case ShownItem():
+            return memory.item.content
+        case _:
+            return ""
+
+
+@dataclass(frozen=True)
+class _Opinion:
+    """What a memory said, by horizon in [-1, 1], how near it is, and what it turned out to be worth."""
+
+    scores: dict[int, float]
+    similarity: float | None
+    q: float | dict[int, float] | None
+
+    def utility(self, horizon: int) -> float | None:
+        q = self.q.get(horizon) if isinstance(self.q, dict) else self.q
+        return None if q is None or math.isnan(q) else q
+
+
+def _opinions(request: PredictRequest) -> list[_Opinion]:
+    """Earlier predictions as they stand, facts by what their text says of the industry."""
+    found = []
+    for memory in request.memories:
+        if isinstance(memory, ShownMemory):
+            found.append(_Opinion(memory.scores, memory.similarity, memory.q))
+        elif isinstance(memory, ShownFact):
+            said = impression(read_mark(memory.text).text, "")
+            lean = said.effects.get(request.industry.code, said.polarity)
+            scores = {horizon: lean * fade(horizon) for horizon in request.horizons}
+            found.append(_Opinion(scores, memory.similarity, memory.q))
+    return found
+
+
+def _experience(opinions: Sequence[_Opinion], lessons: Sequence[Lesson], horizon: int, news: float) -> float:
+    """What experience adds to a horizon's score, given what the news says."""
     closeness = total = judged = judged_weight = 0.0
-    for memory in memories:
-        score = memory.scores.get(horizon, math.nan)
+    for opinion in opinions:
+        score = opinion.scores.get(horizon, math.nan)
         if math.isnan(score):
             continue
-        similarity = 0.5 if memory.similarity is None else max(0.0, memory.similarity)
-        q = _utility(memory, horizon)
+        similarity = 0.5 if opinion.similarity is None else max(0.0, opinion.similarity)
+        q = opinion.utility(horizon)
         if q is None:
             closeness += similarity
             total += similarity * score
@@ -220,10 +295,15 @@ def _experience(memories: tuple[ShownMemory, ...], horizon: int, news: float) ->
             judged += weight * score
             judged_weight += abs(weight)
     pull = 0.25 * closeness / (0.5 + closeness) * (total / closeness - news) if closeness else 0.0
-    return pull + 0.6 * judged / (1.0 + judged_weight)
+    return pull + 0.6 * judged / (1.0 + judged_weight) + _learnt(lessons, horizon, news)
 
 
-def _confidence(weighed: list[_Weighed]) -> float:
+def _learnt(lessons: Sequence[Lesson], horizon: int, news: float) -> float:
+    found = [lesson.reliability for lesson in lessons if lesson.horizon == horizon]
+    return LEARNT * news * math.fsum(found) / (len(found) + 0.5)
+
+
+def _confidence(weighed: Sequence[Weighed]) -> float:
     """More news that agrees means more confidence: 0.3 without any, at most 0.9."""
     mass = sum(one.weight for one in weighed)
     told = sum(one.weight * abs(one.impact) for one in weighed)
@@ -231,28 +311,16 @@ def _confidence(weighed: list[_Weighed]) -> float:
     return round(0.3 + 0.6 * (1.0 - math.exp(-mass)) * agreement, 2)
 
 
-def _ranked(weighed: list[_Weighed]) -> list[_Weighed]:
-    return sorted(weighed, key=lambda one: (-abs(one.weight * one.impact), one.item.article_id))
+def _key_factor(weighed: Sequence[Weighed]) -> str:
+    return described(ranked(weighed)[0]) if weighed else "没有足够重要的新闻"
 
 
-def _side(value: float) -> str:
-    return "利好" if value > 0 else "利空" if value < 0 else "中性"
-
-
-def _key_factor(weighed: list[_Weighed]) -> str:
-    if not weighed:
-        return "没有足够重要的新闻"
-    first = _ranked(weighed)[0]
-    word = f"，“{first.evidence}”" if first.evidence else ""
-    return f"{(first.item.title or first.item.content)[:40]}（{_side(first.impact)}{word}）"
-
-
-def _logic_chain(request: PredictRequest, weighed: list[_Weighed], shares: list[float]) -> str:
+def _logic_chain(request: PredictRequest, weighed: Sequence[Weighed], shares: list[float]) -> str:
     parts = []
     if weighed:
         good = sum(one.impact > 0 for one in weighed)
         bad = sum(one.impact < 0 for one in weighed)
-        named = "、".join(f"{one.item.article_id[:40]}{_side(one.impact)}" for one in _ranked(weighed)[:3])
+        named = "、".join(f"{one.item.article_id[:40]}{side_word(one.impact)}" for one in ranked(weighed)[:3])
         parts.append(
             f"{request.industry.name_zh}共{len(weighed)}篇新闻，利好{good}篇、利空{bad}篇，权重最大的是{named}"
         )
