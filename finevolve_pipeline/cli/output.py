@@ -29,7 +29,7 @@ from finevolve_pipeline.calendar import parse_day
 from finevolve_pipeline.definitions import build_graph
 from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.graph import Graph
-from finevolve_pipeline.mechanisms.registry import mechanism_class, mechanism_settings
+from finevolve_pipeline.mechanisms.registry import mechanism_class, mechanism_settings, sample_seed
 from finevolve_pipeline.replay.runner import Parts
 from finevolve_pipeline.settings import Experiment, Settings, finevolve_home, load_settings
 from resources.backbones import build_backbone
@@ -83,7 +83,9 @@ class Pipeline:
         """
         settings = load_settings()
         for name in settings.experiments.mechanisms:
-            mechanism_settings(name, mechanism_class(name), settings.mechanisms[name])
+            section = settings.mechanisms[name]
+            mechanism_settings(name, mechanism_class(name, section), section)
+            sample_seed(name, section)
         home = finevolve_home()
         require_folder(home)
         return Pipeline(settings, home)

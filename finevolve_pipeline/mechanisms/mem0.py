@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from finevolve_pipeline.mechanisms.base import MechanismSettings, Recalled, Situation, recall
+from finevolve_pipeline.mechanisms.base import MechanismSettings, Recalled, Situation
 from finevolve_pipeline.mechanisms.similarity import most_similar_first
 from finevolve_pipeline.mechanisms.trajectories import TrajectoryMechanism
 
@@ -31,7 +31,7 @@ class Mem0(TrajectoryMechanism):
         similarities = store.index.similarities(situation.key)
         best = most_similar_first(similarities)[: self.settings.top_k]
         return tuple(
-            recall(self.shown(store.memories[at], float(similarities[at])), situation, self.world.past)
+            self.recalled(self.shown(store.memories[at], float(similarities[at])), situation)
             for at in best
             if similarities[at] >= self.settings.min_similarity
         )

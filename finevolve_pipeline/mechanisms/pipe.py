@@ -7,3 +7,5 @@ from finevolve_pipeline.mechanisms.base import Mechanism
 
 class Pipe(Mechanism):
     """Keeps nothing, recalls nothing."""
+
+    templates = ()

@@ -10,32 +10,78 @@ from pydantic import ValidationError
 
 from finevolve_pipeline.digests import source_digest
 from finevolve_pipeline.errors import SettingsError
-from finevolve_pipeline.mechanisms.base import Mechanism, MechanismSettings
+from finevolve_pipeline.mechanisms.base import Event, Mechanism, MechanismSettings
+from finevolve_pipeline.mechanisms.baselines import Momentum, NewsVolume, Random, Reversal, Zero
+from finevolve_pipeline.mechanisms.canaries import OracleCanary
+from finevolve_pipeline.mechanisms.expel import ExpeL
+from finevolve_pipeline.mechanisms.expel_original import ExpeLOriginal
 from finevolve_pipeline.mechanisms.mem0 import Mem0
+from finevolve_pipeline.mechanisms.mem0_full import Mem0Full
 from finevolve_pipeline.mechanisms.memrl import MemRL
+from finevolve_pipeline.mechanisms.memrl_original import MemRLOriginal
 from finevolve_pipeline.mechanisms.pipe import Pipe
+from finevolve_pipeline.mechanisms.placebos import RandomRetrieval, ShuffledOutcomes, StaleMemories
+from finevolve_pipeline.mechanisms.reasoningbank import ReasoningBank
+from finevolve_pipeline.mechanisms.reflexion import Reflexion
+from finevolve_pipeline.mechanisms.reflexion_original import ReflexionOriginal
+
+KIND = "kind"
+"""Key of a section that says whose settings these are; its own name if there is none."""
+
+SEED = "seed"
+"""Key of a section: with another seed the model is asked anew, by the same prompts. 0 if there is none."""
 
 GROUP = "finevolve.mechanisms"
 """Entry point group: name = the mechanism's name in the settings, object = a `Mechanism` subclass."""
 
-BUILT_IN: Mapping[str, type[Mechanism]] = {"pipe": Pipe, "mem0": Mem0, "memrl": MemRL}
+BUILT_IN: Mapping[str, type[Mechanism]] = {
+    # The paper's six.
+    "pipe": Pipe,
+    "mem0": Mem0,
+    "memrl": MemRL,
+    "reflexion": Reflexion,
+    "expel": ExpeL,
+    "reasoningbank": ReasoningBank,
+    # As in their own publications, where those differ.
+    "mem0_full": Mem0Full,
+    "memrl_original": MemRLOriginal,
+    "reflexion_original": ReflexionOriginal,
+    "expel_original": ExpeLOriginal,
+    # Controls: experience of which nothing can be learnt, a leak that must be caught, forecasts that cost nothing.
+    "placebo_random": RandomRetrieval,
+    "placebo_shuffled": ShuffledOutcomes,
+    "placebo_stale": StaleMemories,
+    "oracle_canary": OracleCanary,
+    "zero": Zero,
+    "random": Random,
+    "momentum": Momentum,
+    "reversal": Reversal,
+    "news_volume": NewsVolume,
+}
 
 
-def mechanism_class(name: str) -> type[Mechanism]:
-    """The mechanism of that name; a built-in one is never replaced by another package's.
+def mechanism_class(name: str, section: Mapping[str, Any] | None = None) -> type[Mechanism]:
+    """The mechanism of an experiment; a built-in one is never replaced by another package's.
+
+    Args:
+        name: in the settings.
+        section: `[mechanisms.<name>]`. Its `kind` says whose mechanism it is, `name` itself if there is none: so one
+            mechanism can be tried with several settings, each under a name of its own.
 
     Raises:
         SettingsError: there is none, or an entry point is no mechanism.
     """
-    if name in BUILT_IN:
-        return BUILT_IN[name]
+    kind = (section or {}).get(KIND, name)
+    if kind in BUILT_IN:
+        return BUILT_IN[kind]
     offered = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in offered:
+    if kind not in offered:
         known = ", ".join([*BUILT_IN, *sorted(offered)])
         raise SettingsError(
-            f"mechanism {name!r}: not among {known}; correct [experiments] or install the package that offers it"
+            f"mechanism {kind!r}: not among {known}; correct [experiments] or [mechanisms.{name}], or install the "
+            "package that offers it"
         )
-    return _loaded(offered[name])
+    return _loaded(offered[kind])
 
 
 def _loaded(point: EntryPoint) -> type[Mechanism]:
@@ -59,7 +105,9 @@ def mechanism_settings(name: str, kind: type[Mechanism], values: Mapping[str, An
         SettingsError: an unknown key, a missing one, or a value that is not allowed.
     """
     try:
-        return kind.settings_model.model_validate(dict(values))
+        return kind.settings_model.model_validate(
+            {key: value for key, value in values.items() if key not in (KIND, SEED)}
+        )
     except ValidationError as broken:
         first = broken.errors()[0]
         key = ".".join(("mechanisms", name, *(str(part) for part in first["loc"])))
@@ -67,7 +115,20 @@ def mechanism_settings(name: str, kind: type[Mechanism], values: Mapping[str, An
         raise SettingsError(f"{key}: {first['msg']} (keys of {name}: {known})") from None
 
 
+def sample_seed(name: str, values: Mapping[str, Any]) -> int:
+    """The seed in the section of a mechanism.
+
+    Raises:
+        SettingsError: it is no whole number from 0 on.
+    """
+    seed = values.get(SEED, 0)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise SettingsError(f"mechanisms.{name}.{SEED}: {seed!r} is no whole number from 0 on")
+    return seed
+
+
 def code_digest(kind: type[Mechanism]) -> str:
-    """Digest of the code behind a mechanism: the modules of its classes and those it names."""
+    """Digest of the code behind a mechanism: the modules of its classes, of its events, and those it names."""
     modules = {base.__module__ for base in kind.__mro__ if issubclass(base, Mechanism)}
+    modules |= {base.__module__ for event in kind.events for base in event.__mro__ if issubclass(base, Event)}
     return source_digest(*sorted(modules | set(kind.code_modules)))

@@ -16,10 +16,15 @@ from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.requests import ShownMemory
 from finevolve_pipeline.mechanisms.base import (
     Event,
+    Experience,
     Mechanism,
     MechanismSettings,
+    Recalled,
+    Situation,
     Trajectory,
     World,
+    next_session,
+    recall,
 )
 from finevolve_pipeline.mechanisms.similarity import SimilarityIndex
 
@@ -31,6 +36,11 @@ class Remembered(Event):
     kind: ClassVar[str] = "remembered"
 
     memory: str
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The memory that was kept."""
+        return (self.memory,)
 
 
 class TrajectoryStore:
@@ -45,6 +55,7 @@ class TrajectoryMechanism(Mechanism):
     """Keeps every prediction; subclasses say which memories are recalled."""
 
     compares_news = True
+    templates = ()
     events: ClassVar[tuple[type[Event], ...]] = (Remembered,)
     code_modules = ("finevolve_pipeline.mechanisms.similarity",)
 
@@ -70,6 +81,27 @@ class TrajectoryMechanism(Mechanism):
         store = self.store(event.code)
         store.memories.append(event.memory)
         store.index.add(self.world.past.key(event.memory))
+
+    def experience(self, memory: str) -> Experience:
+        """A memory as data."""
+        trajectory = self.world.past.trajectory(memory)
+        return Experience(
+            memory_id=memory,
+            kind="trajectory",
+            horizons=self.world.horizons,
+            made_on=trajectory.session,
+            available_from=next_session(trajectory.session),
+            sources=(memory,),
+            text=f"{trajectory.key_factor}\n{trajectory.logic_chain}",
+        )
+
+    def experiences(self, code: str) -> tuple[Experience, ...]:
+        """All memories of the sector."""
+        return tuple(self.experience(memory) for memory in self.store(code).memories)
+
+    def recalled(self, shown: ShownMemory, situation: Situation) -> Recalled:
+        """A memory with what the retrieval log says about it."""
+        return recall(shown, self.experience(shown.memory_id), situation, self.world.past)
 
     def shown(self, memory: str, similarity: float) -> ShownMemory:
         """A memory as a prediction is shown it, without utility."""

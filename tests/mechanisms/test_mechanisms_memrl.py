@@ -126,3 +126,59 @@ def test_each_reward_names_the_outcome_it_rests_on(memrl):
     (evidence,) = event.evidence
     assert (evidence.predicted_on.isoformat(), evidence.horizon, evidence.alpha) == ("2025-01-02", 10, 0.25)
     assert event.reward == 0.125
+
+
+# Ten days with horizons of 1, 2 and 3 sessions: from day 3 on three predictions mature every day, those of three, two
+# and one days before, in this order. Scores are 1 at 1, -1 at 2 and 0.5 at 3 sessions, the learning rate is 1/2. News
+# is always the same and one memory is recalled, the one of the highest Q, of equals the newest; the day's prediction
+# refers to it. So Q <- (Q + r) / 2 for the prediction that matured and for the memory it refers to. Alphas and Q are
+# in 64ths: floats hold these and their halves exactly, so equal Q are equal.
+TEN_DAYS = [
+    # day, alphas by horizon, recalled, Q and visits of the memories of days 0, 1, 2, ... once all has matured
+    # 0 at 1: r = 1 * -8 = -8; Q0 = (0 - 8) / 2 = -4
+    (1, {1: -8}, 0, [-4], [1]),
+    # 0 at 2: r = -1 * 16 = -16; Q0 = (-4 - 16) / 2 = -10
+    # 1 at 1: r = 1 * 12 = 12; Q1 = (0 + 12) / 2 = 6, Q0 = (-10 + 12) / 2 = 1
+    (2, {2: 16, 1: 12}, 1, [1, 6], [3, 1]),
+    # 0 at 3: r = 0.5 * 22 = 11; Q0 = (1 + 11) / 2 = 6
+    # 1 at 2: r = -1 * -14 = 14; Q1 = (6 + 14) / 2 = 10, Q0 = (6 + 14) / 2 = 10
+    # 2 at 1: r = 1 * 6 = 6; Q2 = (0 + 6) / 2 = 3, Q1 = (10 + 6) / 2 = 8
+    (3, {3: 22, 2: -14, 1: 6}, 0, [10, 8, 3], [5, 3, 1]),
+    # 1 at 3: r = 0.5 * -20 = -10; Q1 = (8 - 10) / 2 = -1, Q0 = (10 - 10) / 2 = 0
+    # 2 at 2: r = -1 * 9 = -9; Q2 = (3 - 9) / 2 = -3, Q1 = (-1 - 9) / 2 = -5
+    # 3 at 1: r = 1 * -16 = -16; Q3 = (0 - 16) / 2 = -8, Q0 = (0 - 16) / 2 = -8
+    (4, {3: -20, 2: 9, 1: -16}, 2, [-8, -5, -3, -8], [7, 5, 2, 1]),
+    # 2 at 3: r = 0.5 * 6 = 3; Q2 = (-3 + 3) / 2 = 0, Q1 = (-5 + 3) / 2 = -1
+    # 3 at 2: r = -1 * -8 = 8; Q3 = (-8 + 8) / 2 = 0, Q0 = (-8 + 8) / 2 = 0
+    # 4 at 1: r = 1 * 6 = 6; Q4 = (0 + 6) / 2 = 3, Q2 = (0 + 6) / 2 = 3
+    (5, {3: 6, 2: -8, 1: 6}, 4, [0, -1, 3, 0, 3], [8, 6, 4, 2, 1]),
+    # 3 at 3: r = 0.5 * -16 = -8; Q3 = (0 - 8) / 2 = -4, Q0 = (0 - 8) / 2 = -4
+    # 4 at 2: r = -1 * 15 = -15; Q4 = (3 - 15) / 2 = -6, Q2 = (3 - 15) / 2 = -6
+    # 5 at 1: r = 1 * 6 = 6; Q5 = (0 + 6) / 2 = 3, Q4 = (-6 + 6) / 2 = 0
+    (6, {3: -16, 2: 15, 1: 6}, 5, [-4, -1, -6, -4, 0, 3], [9, 6, 5, 3, 3, 1]),
+    # 4 at 3: r = 0.5 * 12 = 6; Q4 = (0 + 6) / 2 = 3, Q2 = (-6 + 6) / 2 = 0
+    # 5 at 2: r = -1 * -13 = 13; Q5 = (3 + 13) / 2 = 8, Q4 = (3 + 13) / 2 = 8
+    # 6 at 1: r = 1 * -8 = -8; Q6 = (0 - 8) / 2 = -4, Q5 = (8 - 8) / 2 = 0
+    (7, {3: 12, 2: -13, 1: -8}, 4, [-4, -1, 0, -4, 8, 0, -4], [9, 6, 6, 3, 5, 3, 1]),
+    # 5 at 3: r = 0.5 * -16 = -8; Q5 = (0 - 8) / 2 = -4, Q4 = (8 - 8) / 2 = 0
+    # 6 at 2: r = -1 * -2 = 2; Q6 = (-4 + 2) / 2 = -1, Q5 = (-4 + 2) / 2 = -1
+    # 7 at 1: r = 1 * 14 = 14; Q7 = (0 + 14) / 2 = 7, Q4 = (0 + 14) / 2 = 7
+    (8, {3: -16, 2: -2, 1: 14}, 7, [-4, -1, 0, -4, 7, -1, -1, 7], [9, 6, 6, 3, 7, 5, 2, 1]),
+    # 6 at 3: r = 0.5 * 14 = 7; Q6 = (-1 + 7) / 2 = 3, Q5 = (-1 + 7) / 2 = 3
+    # 7 at 2: r = -1 * 15 = -15; Q7 = (7 - 15) / 2 = -4, Q4 = (7 - 15) / 2 = -4
+    # 8 at 1: r = 1 * 4 = 4; Q8 = (0 + 4) / 2 = 2, Q7 = (-4 + 4) / 2 = 0
+    (9, {3: 14, 2: 15, 1: 4}, 6, [-4, -1, 0, -4, -4, 3, 3, 0, 2], [9, 6, 6, 3, 8, 6, 3, 3, 1]),
+]
+
+
+def test_ten_days_of_maturing_recalling_and_remembering_worked_out_by_hand(bench):
+    memrl = bench(MemRL, horizons=(1, 2, 3), candidates=20, top_k=1, learning_rate=0.5, initial_q=0.0, q_scope="shared")
+    scores = {1: 1.0, 2: -1.0, 3: 0.5}
+    memrl.remember(0, scores=scores)
+    for day, alphas, recalled, utilities, visited in TEN_DAYS:
+        memrl.mature(day, *((day - horizon, horizon, alpha / 64) for horizon, alpha in alphas.items()))
+        assert [q(memrl, source)[0] * 64 for source in range(day)] == utilities, f"day {day}"
+        assert [visits(memrl, source) for source in range(day)] == visited, f"day {day}"
+        assert memrl.recalled(day) == [recalled], f"day {day}"
+        memrl.remember(day, scores=scores, references=[recalled])
+        assert (q(memrl, day), visits(memrl, day)) == ([0.0], 0)
