@@ -121,3 +121,32 @@ class HashingEmbedder:
         counted = np.bincount(slot, minlength=2 * self._dimensions).reshape(self._dimensions, 2)
         signed: npt.NDArray[np.int64] = counted[:, 0] - counted[:, 1]
         return signed
+
+
+class NoVectors:
+    """An embedder for those who only want to know what is remembered: it reads no text, all its vectors are zero.
+
+    Args:
+        dimensions: length of a vector.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
+
+    @property
+    def dimensions(self) -> int:
+        """Length of a vector."""
+        return self._dimensions
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """No embedder's: nothing may be stored that rests on it."""
+        return {"kind": "none"}
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Zero rows, shape (texts, dimensions)."""
+        return np.zeros((len(texts), self._dimensions), dtype=np.float32)
+
+    def cut(self, texts: Sequence[str]) -> int:
+        """None is read, so none is cut."""
+        return 0

@@ -157,14 +157,18 @@ class Retrievals(Contract):
     code: str = _text("industry code")
     rank: np.int16 = _text("1 = first")
     memory_id: str = _text("id of the memory")
+    kind: str = _text("trajectory, reflection, insight, reasoning_item, fact or rule")
+    horizon: np.int16 = _text("the horizon it is for, in sessions; 0 = all", ge=0)
     made_on: str = _text("session the memory was made", str_matches=_DAY)
+    available_from: str = _text("first session on which it may be shown", str_matches=_DAY)
+    sources: object = _text("ids of the predictions it rests on")
     similarity: float = _text("cosine to the present news block, NaN if not used", nullable=True)
     q: float = _text("utility Q when retrieved, NaN if the mechanism has none", nullable=True)
     visits: np.int32 = _text("Q updates so far")
     selection_score: float = _text("the number the final ranking used", nullable=True)
-    age: np.int32 = _text("sessions since it was made", ge=1)
-    matured_share: float = _text("share of its horizons whose outcome is known", ge=0, le=1)
-    news_overlap: float = _text("Jaccard of its article ids and today's", ge=0, le=1)
+    age: np.int32 = _text("sessions since it was made; 0: today, from outcomes", ge=0)
+    matured_share: float = _text("share of its sources' horizons whose outcome is known", ge=0, le=1)
+    news_overlap: float = _text("Jaccard of its sources' article ids and today's", ge=0, le=1)
 
 
 class InformationCoefficients(Contract):
@@ -216,7 +220,7 @@ CONTRACTS: dict[str, type[Contract]] = {
 }
 """Contract of every stored table by name."""
 
-LISTS = ("industries", "industries_given", "rejected_industries", "topics", "duplicates")
+LISTS = ("industries", "industries_given", "rejected_industries", "topics", "duplicates", "sources")
 
 
 def conform(frame: pd.DataFrame, contract: type[Contract], where: str) -> pd.DataFrame:

@@ -14,7 +14,10 @@ def test_defaults_are_the_paper_window_on_the_real_calendar(home: Path) -> None:
     settings = load_settings()
     assert len(settings.benchmark.sessions) == 299
     assert len(settings.news.sources) == 9
-    assert [e.key for e in settings.all_experiments] == ["pipe-rules", "mem0-rules", "memrl-rules"]
+    assert [e.key for e in settings.all_experiments] == [
+        *("pipe-rules", "mem0-rules", "memrl-rules"),
+        *("reflexion-rules", "expel-rules", "reasoningbank-rules"),
+    ]
 
 
 def test_a_file_overrides_only_the_keys_it_names(tmp_path: Path) -> None:
@@ -126,7 +129,10 @@ def test_a_provider_of_ones_own_needs_its_address_alone(tmp_path: Path) -> None:
     )
     settings = load_settings(path)
     assert settings.providers["mine"].served_by == "http://127.0.0.1:9/v1"
-    assert [e.key for e in settings.all_experiments] == ["pipe-mine", "mem0-mine", "memrl-mine"]
+    assert [e.key for e in settings.all_experiments] == [
+        *("pipe-mine", "mem0-mine", "memrl-mine"),
+        *("reflexion-mine", "expel-mine", "reasoningbank-mine"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["deepseek-v4-flash", "qwen3.6-35b-a3b"])

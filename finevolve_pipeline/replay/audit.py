@@ -16,9 +16,9 @@ Days are replayed again in a temporary store; the user's own store is only read.
 from __future__ import annotations
 
 import datetime as dt
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,10 +32,11 @@ from finevolve_pipeline.graph import TableReader
 from finevolve_pipeline.llm.requests import Backbone, Call, Reply
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.stand_in import StandIn
-from finevolve_pipeline.mechanisms.base import Evidence, Mechanism, Outcome, Recalled, Situation
+from finevolve_pipeline.mechanisms.base import Evidence, Outcome, sector_of
+from finevolve_pipeline.mechanisms.canaries import CANARIES
 from finevolve_pipeline.replay.clock import NEWS, OUTCOMES, known_outcomes, require_observable
 from finevolve_pipeline.replay.day import Execution
-from finevolve_pipeline.replay.journal import DATA_FILES, MANIFEST, ReplayStore
+from finevolve_pipeline.replay.journal import APPEND, DATA_FILES, MANIFEST, MATURE, ReplayStore
 from finevolve_pipeline.replay.runner import DayDone, Parts, run, verify
 from finevolve_pipeline.settings import Experiment, Settings
 from finevolve_pipeline.universe import INDUSTRIES, Industry
@@ -66,8 +67,8 @@ class AuditReport:
 
 
 class PerturbedFuture:
-    """A reader for which everything after a session is different: texts, importance, order, closes and
-    labels.
+    """A reader for which everything after a session is different: texts, importance, order and number of
+    articles, closes and labels.
 
     Args:
         reader: the true tables.
@@ -96,7 +97,7 @@ def _other_news(frame: pd.DataFrame) -> pd.DataFrame:
         title=frame["title"].str[::-1] + "!",
         content=frame["content"].str[::-1] + "!",
         importance=(11 - frame["importance"]).astype("int8"),
-    ).iloc[::-1]
+    ).iloc[:0:-1]
 
 
 def _other_outcomes(frame: pd.DataFrame) -> pd.DataFrame:
@@ -107,40 +108,6 @@ def _other_outcomes(frame: pd.DataFrame) -> pd.DataFrame:
         benchmark_return=-frame["benchmark_return"] - 0.01,
         alpha=-frame["alpha"] + 0.02,
     )
-
-
-class NewsCanary(Mechanism):
-    """Reads tomorrow's news before it predicts."""
-
-    def retrieve(self, situation: Situation) -> tuple[Recalled, ...]:
-        """Ask for what cannot be known."""
-        self.world.observations.news(calendar.shift(situation.session, 1))
-        return ()
-
-
-class OutcomeCanary(Mechanism):
-    """Reads tomorrow's outcomes before it predicts."""
-
-    def retrieve(self, situation: Situation) -> tuple[Recalled, ...]:
-        """Ask for what cannot be known."""
-        self.world.observations.outcomes(calendar.shift(situation.session, 1))
-        return ()
-
-
-class MarketCanary(Mechanism):
-    """Reads tomorrow's close before it predicts."""
-
-    def retrieve(self, situation: Situation) -> tuple[Recalled, ...]:
-        """Ask for what cannot be known."""
-        self.world.observations.market(calendar.shift(situation.session, 1), situation.industry.code)
-        return ()
-
-
-CANARIES: Mapping[str, type[Mechanism]] = {
-    "canary_news": NewsCanary,
-    "canary_outcomes": OutcomeCanary,
-    "canary_market": MarketCanary,
-}
 
 
 def audit(
@@ -177,13 +144,140 @@ def audit(
     return auditor.report(tuple(cuts), replayed)
 
 
-class _Auditor:
+class StoredRun:
+    """A stored run, and what can be checked of it by reading it and by replaying days of it again.
+
+    Args:
+        experiment: which one.
+        parts: what it was made of.
+        store: where it is stored; only read.
+        progress: called with a line before each step.
+    """
+
     def __init__(self, experiment: Experiment, parts: Parts, store: ReplayStore, progress: Progress) -> None:
         self._experiment = experiment
         self._parts = parts
         self._store = store
         self._progress = progress
 
+    def memories(self, sessions: Sequence[dt.date]) -> Finding:
+        """Every memory shown was journalled before, was available, and is of its own sector."""
+        self._progress("memories shown")
+        key = self._experiment.key
+        columns = ["session", "code", "memory_id", "made_on", "available_from"]
+        frame = self._store.read_retrievals(key, sessions, columns)
+        shown: dict[str, list[tuple[str, ...]]] = {}
+        for session, *rest in zip(*(frame[column].tolist() for column in columns), strict=True):
+            shown.setdefault(session, []).append(tuple(rest))
+        known: set[str] = set()
+        for day in sessions:
+            known.update(self._made(day, MATURE))
+            for code, memory, made_on, available_from in shown.get(day.isoformat(), ()):
+                if memory not in known or available_from > day.isoformat():
+                    return Finding("memories", False, f"{day} {code}: memory {memory} was not there yet")
+                if memory[:10] != made_on or sector_of(memory) != code:
+                    return Finding("memories", False, f"{day} {code}: memory {memory} is no one's of {made_on}")
+            known.update(self._made(day, APPEND))
+        return Finding("memories", True, f"{len(frame)} memories shown, each of its own sector and made before")
+
+    def evidence(self, sessions: Sequence[dt.date]) -> Finding:
+        """Every update rests on outcomes that became known that very day, and on their true values."""
+        self._progress("outcomes behind every update")
+        kind = self._parts.mechanism_kind(self._experiment)
+        checked = 0
+        for session in sessions:
+            entries = self._store.events(self._experiment.key, session)
+            evidence = [item for entry in entries for item in kind.decode(entry).evidence]
+            if not evidence:
+                continue
+            table = self._parts.reader.read(OUTCOMES, session.isoformat())
+            known = known_outcomes(table, session, self._parts.settings.benchmark.horizons)
+            true = {(o.code, o.predicted_on, o.horizon): o for own in known.values() for o in own}
+            for item in evidence:
+                wrong = _refuted(item, true)
+                if wrong:
+                    return Finding("evidence", False, f"{session}: {wrong}")
+            checked += len(evidence)
+        return Finding("evidence", True, f"{checked} updates, each on an outcome that became known that very day")
+
+    def repeated(self, sessions: tuple[dt.date, ...]) -> Finding:
+        """Replayed once more, the sessions come out the same, byte for byte."""
+        self._progress(f"{len(sessions)} sessions again")
+        with self._replayed(sessions, sessions, self._parts) as scratch:
+            wrong = self.difference(scratch, sessions)
+        if wrong:
+            return Finding("repeated", False, f"{wrong} differs when the same days are replayed again")
+        return Finding("repeated", True, f"{sessions[0]} to {sessions[-1]} the same twice, byte for byte")
+
+    def future(self, sessions: tuple[dt.date, ...], cut: dt.date, replayed: int) -> Finding:
+        """With everything after `cut` changed, the last `replayed` sessions up to it come out the same, byte for byte;
+        and the session after it does not see what it saw."""
+        again = _up_to(sessions, cut, replayed)
+        after = sessions[sessions.index(cut) + 1 :][:1]
+        self._progress(f"changed future after {cut}: {len(again)} sessions again")
+        parts = replace(self._parts, reader=PerturbedFuture(self._parts.reader, cut))
+        with self._replayed(sessions, (*again, *after), parts) as scratch:
+            wrong = self.difference(scratch, again)
+            if wrong:
+                return Finding("future", False, f"cut {cut}: {wrong} depends on the future")
+            if after and self._seen(scratch, after[0]) == self._seen(self._store, after[0]):
+                return Finding("future", False, f"cut {cut}: the changed tables of {after[0]} changed no prompt")
+        return Finding("future", True, f"cut {cut}: {again[0]} to {again[-1]} the same, byte for byte")
+
+    def order(self, sessions: tuple[dt.date, ...], cut: dt.date, replayed: int) -> Finding:
+        """The last `replayed` sessions up to `cut` come out the same with other sector order and concurrency."""
+        again = _up_to(sessions, cut, replayed)
+        for execution in (Execution(1, INDUSTRIES[::-1]), Execution(len(INDUSTRIES), _interleaved())):
+            self._progress(f"{execution.workers} at once, other order, up to {cut}: {len(again)} sessions again")
+            with self._replayed(sessions, again, replace(self._parts, execution=execution)) as scratch:
+                wrong = self.difference(scratch, again)
+            if wrong:
+                return Finding("order", False, f"up to {cut}, {execution.workers} at once: {wrong} differs")
+        return Finding(
+            "order", True, f"{again[0]} to {again[-1]} the same with 1 and {len(INDUSTRIES)} sectors at once"
+        )
+
+    def difference(self, scratch: ReplayStore, sessions: Sequence[dt.date]) -> str:
+        """The first file of these sessions that is another one in another store; empty if there is none."""
+        key = self._experiment.key
+        for session in sessions:
+            for name in (*DATA_FILES, MANIFEST):
+                mine, theirs = (store.folder(key, session) / name for store in (self._store, scratch))
+                if mine.read_bytes() != theirs.read_bytes():
+                    return f"{session} {name}"
+        return ""
+
+    def lend(self, other: ReplayStore, sessions: Sequence[dt.date]) -> None:
+        """Let a store that has nothing of the run hold these days by links. They are only read there."""
+        key = self._experiment.key
+        other.folder(key).mkdir(parents=True)
+        for session in sessions:
+            other.folder(key, session).symlink_to(self._store.folder(key, session).absolute())
+
+    @contextmanager
+    def _replayed(self, sessions: Sequence[dt.date], again: Sequence[dt.date], parts: Parts) -> Iterator[ReplayStore]:
+        """A temporary store with the days before `again` as they are stored, and the days `again` replayed anew."""
+        with tempfile.TemporaryDirectory(prefix="finevolve-audit-") as folder:
+            scratch = ReplayStore(Path(folder))
+            self.lend(scratch, [session for session in sessions if session < again[0]])
+            run(self._experiment, again, parts, scratch, _unheard)
+            yield scratch
+
+    def _made(self, session: dt.date, phase: str) -> Iterator[str]:
+        """Ids of the memories that came into being on a day, before or after its predictions."""
+        kind = self._parts.mechanism_kind(self._experiment)
+        for entry in self._store.events(self._experiment.key, session, phase):
+            yield from kind.decode(entry).made
+
+    def _seen(self, store: ReplayStore, session: dt.date) -> list[str]:
+        """What each prediction was made from: its prompt; of one that asked no model, the number of its articles."""
+        frame = store.read_predictions(self._experiment.key, [session], ["prompt_digest", "articles"])
+        return [
+            str(prompt or articles) for prompt, articles in zip(frame["prompt_digest"], frame["articles"], strict=True)
+        ]
+
+
+class _Auditor(StoredRun):
     def report(self, cuts: tuple[dt.date, ...], replayed: int) -> AuditReport:
         key = self._experiment.key
         stored = self._store.sessions(key)
@@ -196,9 +290,9 @@ class _Auditor:
         chain, sound = self._chain()
         findings = [chain]
         if chain.ok:
-            findings += [self._news(sound), self._memories(sound), self._evidence(sound)]
+            findings += [self._news(sound), self.memories(sound), self.evidence(sound)]
             for cut in sorted(set(cuts or _spread(sound))):
-                findings += [self._future(sound, cut, replayed), self._order(sound, cut, replayed)]
+                findings += [self.future(sound, cut, replayed), self.order(sound, cut, replayed)]
         findings += list(self._canaries())
         return AuditReport(key, tuple(findings))
 
@@ -227,63 +321,6 @@ class _Auditor:
                 return Finding("news", False, str(late))
         return Finding("news", True, f"{articles} articles in {len(sessions)} windows, each from before its cutoff")
 
-    def _memories(self, sessions: Sequence[dt.date]) -> Finding:
-        self._progress("memories shown")
-        shown = self._store.read_retrievals(self._experiment.key, sessions, ["session", "code", "memory_id", "made_on"])
-        early = shown[(shown["made_on"] >= shown["session"]) | (shown["memory_id"].str[:10] != shown["made_on"])]
-        if len(early):
-            first = early.iloc[0]
-            return Finding(
-                "memories",
-                False,
-                f"{first['session']} {first['code']}: memory {first['memory_id']} is of {first['made_on']}",
-            )
-        return Finding("memories", True, f"{len(shown)} memories shown, each made on an earlier day")
-
-    def _evidence(self, sessions: Sequence[dt.date]) -> Finding:
-        self._progress("outcomes behind every update")
-        kind = self._parts.mechanism_kind(self._experiment)
-        checked = 0
-        for session in sessions:
-            entries = self._store.events(self._experiment.key, session)
-            evidence = [item for entry in entries for item in kind.decode(entry).evidence]
-            if not evidence:
-                continue
-            table = self._parts.reader.read(OUTCOMES, session.isoformat())
-            known = known_outcomes(table, session, self._parts.settings.benchmark.horizons)
-            true = {(o.code, o.predicted_on, o.horizon): o for own in known.values() for o in own}
-            for item in evidence:
-                wrong = _refuted(item, true)
-                if wrong:
-                    return Finding("evidence", False, f"{session}: {wrong}")
-            checked += len(evidence)
-        return Finding("evidence", True, f"{checked} updates, each on an outcome that became known that very day")
-
-    def _future(self, sessions: tuple[dt.date, ...], cut: dt.date, replayed: int) -> Finding:
-        again = _up_to(sessions, cut, replayed)
-        after = sessions[sessions.index(cut) + 1 :][:1]
-        self._progress(f"changed future after {cut}: {len(again)} sessions again")
-        parts = replace(self._parts, reader=PerturbedFuture(self._parts.reader, cut))
-        with self._replayed(sessions, (*again, *after), parts) as scratch:
-            wrong = self._first_difference(scratch, again)
-            if wrong:
-                return Finding("future", False, f"cut {cut}: {wrong} depends on the future")
-            if after and self._prompts(scratch, after[0]) == self._prompts(self._store, after[0]):
-                return Finding("future", False, f"cut {cut}: the changed tables of {after[0]} changed no prompt")
-        return Finding("future", True, f"cut {cut}: {again[0]} to {again[-1]} the same, byte for byte")
-
-    def _order(self, sessions: tuple[dt.date, ...], cut: dt.date, replayed: int) -> Finding:
-        again = _up_to(sessions, cut, replayed)
-        for execution in (Execution(1, INDUSTRIES[::-1]), Execution(len(INDUSTRIES), _interleaved())):
-            self._progress(f"{execution.workers} at once, other order, up to {cut}: {len(again)} sessions again")
-            with self._replayed(sessions, again, replace(self._parts, execution=execution)) as scratch:
-                wrong = self._first_difference(scratch, again)
-            if wrong:
-                return Finding("order", False, f"up to {cut}, {execution.workers} at once: {wrong} differs")
-        return Finding(
-            "order", True, f"{again[0]} to {again[-1]} the same with 1 and {len(INDUSTRIES)} sectors at once"
-        )
-
     def _canaries(self) -> Iterator[Finding]:
         first = self._parts.settings.benchmark.sessions[0]
         for name, kind in CANARIES.items():
@@ -303,64 +340,22 @@ class _Auditor:
                 else:
                     yield Finding("canary", False, f"{name} read the data of the session after {first}")
 
-    def _replayed(self, sessions: Sequence[dt.date], again: Sequence[dt.date], parts: Parts) -> _Scratch:
-        before = [session for session in sessions if session < again[0]]
-        return _Scratch(self._experiment, self._store, before, again, parts)
-
-    def _first_difference(self, scratch: ReplayStore, sessions: Sequence[dt.date]) -> str:
-        key = self._experiment.key
-        for session in sessions:
-            for name in (*DATA_FILES, MANIFEST):
-                mine, theirs = (store.folder(key, session) / name for store in (self._store, scratch))
-                if mine.read_bytes() != theirs.read_bytes():
-                    return f"{session} {name}"
-        return ""
-
-    def _prompts(self, store: ReplayStore, session: dt.date) -> list[str]:
-        frame = store.read_predictions(self._experiment.key, [session], ["prompt_digest"])
-        return [str(digest) for digest in frame["prompt_digest"]]
-
-
-class _Scratch:
-    """A temporary store with the days `before` copied and the days `again` replayed anew."""
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        store: ReplayStore,
-        before: Sequence[dt.date],
-        again: Sequence[dt.date],
-        parts: Parts,
-    ) -> None:
-        self._experiment = experiment
-        self._store = store
-        self._before = before
-        self._again = again
-        self._parts = parts
-        self._folder = tempfile.TemporaryDirectory(prefix="finevolve-audit-")
-
-    def __enter__(self) -> ReplayStore:
-        scratch = ReplayStore(Path(self._folder.name))
-        key = self._experiment.key
-        for session in self._before:
-            shutil.copytree(self._store.folder(key, session), scratch.folder(key, session))
-        run(self._experiment, self._again, self._parts, scratch, _unheard)
-        return scratch
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
-
 
 class Recalling(StandIn):
     """A backbone that answers from what it answered before and asks nobody.
 
     A question it was never asked gets the answer of `rules`: a day that asks another question than it did comes out
-    different, which is what an audit wants to know, and costs nothing.
+    different, which is what an audit wants to know, and costs nothing. An offline backbone remembers nothing and costs
+    nothing, so it answers for itself.
     """
 
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__(backbone)
+        self._offline = backbone if isinstance(backbone, RulesBackbone) else RulesBackbone()
+
     async def answer(self, call: Call) -> Reply:
-        """The answer given before, or the one of `rules`."""
-        return self.recall(call) or await RulesBackbone().answer(call)
+        """The answer given before, or the offline one."""
+        return self.recall(call) or await self._offline.answer(call)
 
 
 def _unheard(_: DayDone) -> None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from finevolve_pipeline.mechanisms.base import (
 from finevolve_pipeline.news.block import NewsBlock
 from finevolve_pipeline.replay.clock import Gateway, is_known
 from finevolve_pipeline.replay.history import History
-from finevolve_pipeline.replay.journal import Columns, Counts, DayContent, Spent
+from finevolve_pipeline.replay.journal import APPEND, MATURE, PHASE, Columns, Counts, DayContent, Spent
 from finevolve_pipeline.replay.maturity import matured
 from finevolve_pipeline.universe import INDUSTRIES, Industry, industry
 
@@ -75,13 +75,13 @@ class Chain:
 
 @dataclass(frozen=True)
 class Predicted:
-    """One sector's answer and all that belongs to it."""
+    """One sector's answer and all that belongs to it. `asked` is None where no model was needed."""
 
     industry: Industry
     news: NewsBlock
     recalled: tuple[Recalled, ...]
     answer: PredictionAnswer
-    asked: Asked[PredictionAnswer]
+    asked: Asked[PredictionAnswer] | None
 
     def frozen(self, session: dt.date) -> Trajectory:
         """The prediction as the chain's history keeps it."""
@@ -116,23 +116,31 @@ async def replay_day(session: dt.date, chain: Chain) -> DayContent:
     due = matured(chain.gateway.outcomes(session, _REPLAY), chain.history)
     all_due = [one for code in chain.codes for one in due.get(code, ())]
     chain.history.settle(all_due)
-    learnt = await _mature(session, due, chain)
+    heard: list[Asked[Any]] = []
+    model = replace(chain.model, heard=heard.append)
+    learnt = await _mature(session, due, chain, model)
+    updates = len(heard)
     situations = await _observe(session, chain)
     keys_cut = await _embedding(chain.history.texts_cut, session) if chain.mechanism.compares_news else 0
-    predicted = await _each_sector(chain, lambda industry: _predict(situations[industry.code], chain))
+    predicted = await _each_sector(chain, lambda industry: _predict(situations[industry.code], chain, model))
     frozen = [one.frozen(session) for one in predicted]
     chain.history.record(frozen)
-    kept = await _append(session, frozen, chain)
-    events = [*learnt, *kept]
+    asked = len(heard)
+    kept = await _append(session, frozen, chain, model)
+    updates += len(heard) - asked
     return DayContent(
         session=session,
         predictions=_prediction_rows(session, predicted, chain),
         retrievals=_retrieval_rows(session, predicted, chain),
-        events=[event.to_json() for event in events],
-        counts=_counts(all_due, predicted, events, keys_cut),
-        usage=Spent(**asdict(total_usage(one.asked.usage for one in predicted))),
-        failures=total_failures(one.asked.failures for one in predicted),
-        models=tuple(sorted({name for one in predicted for name in one.asked.models})),
+        events=[
+            {PHASE: phase, **event.to_json()}
+            for phase, events in ((MATURE, learnt), (APPEND, kept))
+            for event in events
+        ],
+        counts=_counts(all_due, predicted, [*learnt, *kept], updates, heard, keys_cut),
+        usage=Spent(**asdict(total_usage(one.usage for one in heard))),
+        failures=total_failures(one.failures for one in heard),
+        models=tuple(sorted({name for one in heard for name in one.models})),
     )
 
 
@@ -174,12 +182,14 @@ async def _until_a_defect(tasks: Iterable[asyncio.Task[_T]]) -> None:
                 raise error
 
 
-async def _mature(session: dt.date, due: dict[str, tuple[MaturedPrediction, ...]], chain: Chain) -> list[Event]:
+async def _mature(
+    session: dt.date, due: dict[str, tuple[MaturedPrediction, ...]], chain: Chain, model: Model
+) -> list[Event]:
     async def learn(industry: Industry) -> Sequence[Event]:
         own = due.get(industry.code)
         if own is None:
             return ()
-        return await chain.mechanism.mature(session, industry.code, own, chain.model)
+        return await chain.mechanism.mature(session, industry.code, own, model)
 
     events = [event for own in await _each_sector(chain, learn) for event in own]
     apply_events(session, events, chain.mechanism)
@@ -207,10 +217,13 @@ async def _observe(session: dt.date, chain: Chain) -> dict[str, Situation]:
     }
 
 
-async def _predict(situation: Situation, chain: Chain) -> Predicted:
+async def _predict(situation: Situation, chain: Chain, model: Model) -> Predicted:
+    forecast = chain.mechanism.forecast(situation)
+    if forecast is not None:
+        return Predicted(situation.industry, situation.news, (), _storable(forecast), None)
     recalled = chain.mechanism.retrieve(situation)
     for one in recalled:
-        if one.shown.made_on >= situation.session:
+        if one.available_from > situation.session:
             raise LookAheadError(
                 f"{chain.experiment} recalled memory {one.shown.memory_id} for {situation.industry.code} on "
                 f"{situation.session}, before it can be known"
@@ -223,7 +236,7 @@ async def _predict(situation: Situation, chain: Chain) -> Predicted:
         market=situation.market,
         memories=tuple(one.shown for one in recalled),
     )
-    asked = await chain.model.ask(
+    asked = await model.ask(
         request, lambda text: _storable(parse_prediction(text, chain.horizons, chain.out_of_range)), prediction_flaws
     )
     return Predicted(
@@ -259,9 +272,9 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-async def _append(session: dt.date, frozen: Sequence[Trajectory], chain: Chain) -> list[Event]:
+async def _append(session: dt.date, frozen: Sequence[Trajectory], chain: Chain, model: Model) -> list[Event]:
     own = {trajectory.code: trajectory for trajectory in frozen}
-    kept = await _each_sector(chain, lambda industry: chain.mechanism.append(own[industry.code], chain.model))
+    kept = await _each_sector(chain, lambda industry: chain.mechanism.append(own[industry.code], model))
     events = [event for one in kept for event in one]
     apply_events(session, events, chain.mechanism)
     return events
@@ -277,7 +290,7 @@ def _prediction_rows(session: dt.date, predicted: Sequence[Predicted], chain: Ch
             math.nan if one.answer.confidence is None else one.answer.confidence,
             one.answer.key_factor,
             one.answer.logic_chain,
-            one.asked.prompt_digest,
+            one.asked.prompt_digest if one.asked else "",
             len(one.news.items),
             one.news.cut,
         )
@@ -294,7 +307,11 @@ def _retrieval_rows(session: dt.date, predicted: Sequence[Predicted], chain: Cha
             one.industry.code,
             rank,
             recalled.shown.memory_id,
+            recalled.kind,
+            recalled.horizons[0] if len(recalled.horizons) == 1 else 0,
             recalled.shown.made_on.isoformat(),
+            recalled.available_from.isoformat(),
+            list(recalled.sources),
             _number(recalled.shown.similarity),
             _utility(recalled.shown.q),
             recalled.shown.visits or 0,
@@ -325,7 +342,11 @@ _RETRIEVAL_COLUMNS = (
     "code",
     "rank",
     "memory_id",
+    "kind",
+    "horizon",
     "made_on",
+    "available_from",
+    "sources",
     "similarity",
     "q",
     "visits",
@@ -357,20 +378,28 @@ def _utility(value: float | dict[int, float] | None) -> float:
 
 
 def _counts(
-    due: Sequence[MaturedPrediction], predicted: Sequence[Predicted], events: Sequence[Event], keys_cut: int
+    due: Sequence[MaturedPrediction],
+    predicted: Sequence[Predicted],
+    events: Sequence[Event],
+    updates: int,
+    heard: Sequence[Asked[Any]],
+    keys_cut: int,
 ) -> Counts:
-    cuts = sum((one.asked.cuts for one in predicted), Cuts())
+    cuts = sum((one.cuts for one in heard), Cuts())
+    asked = [one.asked for one in predicted if one.asked is not None]
     return Counts(
         predictions=sum(len(one.answer.scores) for one in predicted),
         invalid=sum(len(one.answer.invalid) for one in predicted),
         retrievals=sum(len(one.recalled) for one in predicted),
         matured=len(due),
         undefined=sum(1 for one in due if one.score is None or not is_known(one.outcome)),
+        updates=updates,
         events=len(events),
         update_failures=sum(1 for event in events if isinstance(event, UpdateFailed)),
         articles_cut=sum(one.news.cut for one in predicted),
-        repaired=sum(1 for one in predicted if one.asked.reasked and one.asked.answer is not None),
+        repaired=sum(1 for one in asked if one.reasked and one.answer is not None),
         memories_cut=cuts.memories,
         memory_news_cut=cuts.memory_news,
+        update_news_cut=cuts.update_news,
         keys_cut=keys_cut,
     )

@@ -25,7 +25,7 @@ from finevolve_pipeline.digests import digest_text
 from finevolve_pipeline.embedding import Embedder, HashingEmbedder, Vectors
 from finevolve_pipeline.graph import Graph, Input, TableReader
 from finevolve_pipeline.llm.ledger import Measured
-from finevolve_pipeline.llm.requests import Backbone, Call, Reply, Usage, day_of, phase_of
+from finevolve_pipeline.llm.requests import Backbone, Call, Reply, Usage
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.stand_in import StandIn
 from finevolve_pipeline.llm.tokens import MESSAGE_TOKENS, TokenCount, estimate_tokens, token_counter
@@ -129,7 +129,7 @@ class CountingBackbone(StandIn):
         first, *others = call.prompt.messages
         prefix = self._prefix(first.content) + MESSAGE_TOKENS
         prompt = prefix + sum(self._count(message.content) + MESSAGE_TOKENS for message in others)
-        tally = self.tallies.at(phase_of(call.request), day_of(call.request))
+        tally = self.tallies.at(call.request.phase, call.request.day)
         tally.add(Tally(1, prompt, prefix, self._count(text)))
         return Reply(text, Usage(calls=1, prompt_tokens=prompt))
 
@@ -415,7 +415,8 @@ class _Estimator:
         return (experiment.mechanism, "") if self._embeds(experiment) else None
 
     def _embeds(self, experiment: Experiment) -> bool:
-        return self._endpoint is not None and mechanism_class(experiment.mechanism).compares_news
+        section = self._settings.mechanisms[experiment.mechanism]
+        return self._endpoint is not None and mechanism_class(experiment.mechanism, section).compares_news
 
     def _replay(self, mechanism: str, tokenizer: str, sessions: tuple[dt.date, ...]) -> Tallies:
         backbone = CountingBackbone(RulesBackbone(), token_counter(tokenizer)[0])

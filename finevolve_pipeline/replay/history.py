@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from finevolve_pipeline.embedding import Embedder, Vectors
 from finevolve_pipeline.errors import LookAheadError
-from finevolve_pipeline.mechanisms.base import MaturedPrediction, Trajectory, memory_id, session_of
+from finevolve_pipeline.mechanisms.base import MaturedPrediction, Trajectory, memory_id, sector_of, session_of
 from finevolve_pipeline.news.block import NewsBlock
 from finevolve_pipeline.replay.clock import Gateway, is_known
 from finevolve_pipeline.universe import CODES
@@ -41,9 +41,10 @@ class History:
         self._asker = asker
         self._trajectories: dict[str, Trajectory] = {}
         self._matured: dict[str, int] = {}
-        self._keys: tuple[dt.date, Vectors] | None = None
+        self._keys: dict[dt.date, Vectors] = {}
         # The same few memories are recalled day after day; their long texts are built once, and only these are kept.
         self._recalled_news = lru_cache(maxsize=_KEPT_TEXTS)(self._news)
+        self._embedded = lru_cache(maxsize=_KEPT_TEXTS)(self._embed)
 
     def record(self, frozen: Sequence[Trajectory]) -> None:
         """Add the frozen predictions of a session."""
@@ -76,11 +77,11 @@ class History:
         return self._recalled_news(memory)
 
     def _news(self, memory: str) -> NewsBlock:
-        return self._gateway.block(session_of(memory), memory[11:], self._asker)
+        return self._gateway.block(session_of(memory), sector_of(memory), self._asker)
 
     def key(self, memory: str) -> Vectors:
         """The vector of that news block, shape (dimensions,)."""
-        vector: Vectors = self.keys(session_of(memory))[self._row[memory[11:]]]
+        vector: Vectors = self.keys(session_of(memory))[self._row[sector_of(memory)]]
         return vector
 
     def keys(self, session: dt.date) -> Vectors:
@@ -88,12 +89,14 @@ class History:
         universe's order.
 
         They are made for all sectors in one batch, so that a live day and a resumed one embed the same
-        texts together.
+        texts together; and kept until the outcomes of the session are known, when some mechanisms want them again.
         """
-        if self._keys is None or self._keys[0] != session:
+        if session not in self._keys:
             day = self._gateway.news(session, self._asker)
-            self._keys = session, self._embedder.embed([day[code].text for code in self._row])
-        return self._keys[1]
+            self._keys[session] = self._embedder.embed([day[code].text for code in self._row])
+            if len(self._keys) > max(self._horizons) + 1:
+                del self._keys[min(self._keys)]
+        return self._keys[session]
 
     def texts_cut(self, session: dt.date) -> int:
         """Of how many news blocks of a session the embedder read only the beginning."""
@@ -103,3 +106,14 @@ class History:
     def matured_share(self, memory: str) -> float:
         """Share of its horizons whose outcome is known."""
         return self._matured.get(memory, 0) / len(self._horizons)
+
+    def embed(self, text: str) -> Vectors:
+        """The vector of a text of the mechanism's own, shape (dimensions,).
+
+        Each text is embedded by itself, so that a resumed run embeds it just as a live one.
+        """
+        return self._embedded(text)
+
+    def _embed(self, text: str) -> Vectors:
+        vector: Vectors = self._embedder.embed([text])[0]
+        return vector

@@ -44,6 +44,9 @@ IDENTITY = "identity.json"
 LOCK = "lock"
 DATA_FILES = (PREDICTIONS, RETRIEVALS, EXPERIENCE)
 
+PHASE = "phase"
+MATURE, APPEND = "mature", "append"
+"""When a journal entry was made: before the day's predictions, from outcomes; or after them."""
 
 Columns = Mapping[str, Sequence[Any]]
 """A table as values by column name."""
@@ -58,12 +61,14 @@ class Counts(BaseModel):
         retrievals: memories shown.
         matured: predictions (of one horizon) that came due.
         undefined: of these without a known outcome or without a valid score.
+        updates: requests to a model about what to learn.
         events: changes of the experience stores.
-        update_failures: updates that a failing model call prevented.
+        update_failures: updates that came to nothing because no answer could be read.
         articles_cut: articles the news budget cut, over all sectors.
         repaired: answers that took a second question and could be read then.
         memories_cut: memories that the experience budget left out.
-        memory_news_cut: shown memories whose news it shortened.
+        memory_news_cut: shown memories that it shortened.
+        update_news_cut: news of past predictions that was shortened for updates.
         keys_cut: news blocks of which the embedder read only the beginning.
     """
 
@@ -74,12 +79,14 @@ class Counts(BaseModel):
     retrievals: int
     matured: int
     undefined: int
+    updates: int
     events: int
     update_failures: int
     articles_cut: int
     repaired: int
     memories_cut: int
     memory_news_cut: int
+    update_news_cut: int
     keys_cut: int
 
 
@@ -293,17 +300,19 @@ class ReplayStore:
         """`Retrievals` of the given (default: all) sessions, in their order. Raises as `read_predictions`."""
         return self._read(experiment, RETRIEVALS, Retrievals, sessions, columns)
 
-    def events(self, experiment: str, session: dt.date) -> tuple[dict[str, Any], ...]:
-        """The journal of a committed day, in the order it was applied.
+    def events(self, experiment: str, session: dt.date, phase: str | None = None) -> tuple[dict[str, Any], ...]:
+        """The journal of a committed day, in the order it was applied; or of one of its phases.
 
         Raises:
             ReplayMismatchError: the journal is missing or damaged.
         """
         try:
             data = gzip.decompress((self.folder(experiment, session) / EXPERIENCE).read_bytes())
-            return tuple(json.loads(line) for line in data.decode("utf-8", "surrogatepass").splitlines())
+            entries = [json.loads(line) for line in data.decode("utf-8", "surrogatepass").splitlines()]
         except (OSError, EOFError, ValueError) as broken:
             raise damaged(experiment, session, f"{EXPERIENCE} cannot be read ({broken})") from broken
+        phases = [entry.pop(PHASE) for entry in entries]
+        return tuple(entry for entry, own in zip(entries, phases, strict=True) if phase in (None, own))
 
     def _read(
         self,

@@ -13,23 +13,23 @@ import contextlib
 import datetime as dt
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_json, source_digest
-from finevolve_pipeline.embedding import Embedder
+from finevolve_pipeline.embedding import Embedder, NoVectors
 from finevolve_pipeline.errors import CalendarError, FinEvolveError, MissingPartitionError, ReplayMismatchError
 from finevolve_pipeline.graph import TableReader
 from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.render import prompt_templates_digest
 from finevolve_pipeline.llm.requests import Backbone
-from finevolve_pipeline.mechanisms.base import Mechanism, Trajectory, World
-from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class, mechanism_settings
+from finevolve_pipeline.mechanisms.base import Experience, Mechanism, Trajectory, World
+from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class, mechanism_settings, sample_seed
 from finevolve_pipeline.replay.clock import INPUTS, Gateway, Visible
 from finevolve_pipeline.replay.day import Chain, Execution, apply_events, replay_day
 from finevolve_pipeline.replay.history import History
-from finevolve_pipeline.replay.journal import Foundation, Manifest, ReplayStore
+from finevolve_pipeline.replay.journal import MATURE, Foundation, Manifest, ReplayStore
 from finevolve_pipeline.replay.maturity import matured
 from finevolve_pipeline.settings import Experiment, Settings
 
@@ -42,6 +42,7 @@ _CODE = (
     "finevolve_pipeline.llm.requests",
     "finevolve_pipeline.llm.tokens",
     "finevolve_pipeline.llm.untrusted",
+    "finevolve_pipeline.llm.updates",
     "finevolve_pipeline.market.context",
     "finevolve_pipeline.mechanisms.base",
     "finevolve_pipeline.news.block",
@@ -81,26 +82,31 @@ class Parts:
 
     def mechanism_kind(self, experiment: Experiment) -> type[Mechanism]:
         """The class of the experiment's mechanism. Raises `SettingsError` if there is none."""
-        return self.kind or mechanism_class(experiment.mechanism)
+        section = self.settings.mechanisms.get(experiment.mechanism)
+        return self.kind or mechanism_class(experiment.mechanism, section)
 
 
 def identity(experiment: Experiment, parts: Parts) -> dict[str, object]:
     """All that can change a stored byte of the experiment, beside the input tables, as readable JSON."""
     settings, kind = parts.settings, parts.mechanism_kind(experiment)
-    chosen = mechanism_settings(experiment.mechanism, kind, settings.mechanisms.get(experiment.mechanism, {}))
+    name, section = experiment.mechanism, settings.mechanisms.get(experiment.mechanism, {})
     return {
         "experiment": experiment.key,
         "first_session": settings.benchmark.sessions[0].isoformat(),
         "horizons": list(settings.benchmark.horizons),
         "industries": list(settings.benchmark.codes),
         "mechanism": {
-            "name": experiment.mechanism,
-            "settings": chosen.model_dump(mode="json"),
+            "name": name,
+            "settings": mechanism_settings(name, kind, section).model_dump(mode="json"),
+            "seed": sample_seed(name, section),
             "code": code_digest(kind),
         },
         "backbone": parts.backbone.identity,
         "embedder": parts.embedder.identity if kind.compares_news else None,
-        "prompts": {**settings.prompts.model_dump(mode="json"), "templates": prompt_templates_digest()},
+        "prompts": {
+            **settings.prompts.model_dump(mode="json"),
+            "templates": prompt_templates_digest(("common", "predict", *kind.templates)),
+        },
         "scores": settings.scores.model_dump(mode="json"),
         "market_wide": settings.news.market_wide,
         "code": source_digest(*_CODE),
@@ -194,6 +200,20 @@ def verify(experiment: Experiment, parts: Parts, store: ReplayStore) -> Iterator
         parent = manifest.digest
 
 
+def experience_at(
+    experiment: Experiment, parts: Parts, store: ReplayStore, session: dt.date, code: str
+) -> tuple[Experience, ...]:
+    """What a sector's agent knew when it predicted on a stored session, oldest first: all that was kept of the days
+    before, and what that day's outcomes taught. Nothing is compared here, so no text is embedded.
+
+    Raises:
+        MissingPartitionError: a day up to the session is not stored, or its inputs are not.
+        ReplayMismatchError: a stored day is damaged, or another mechanism's.
+    """
+    blind = replace(parts, embedder=NoVectors(parts.embedder.dimensions))
+    return _Run(experiment, blind, store).known(session, code)
+
+
 def _consecutive(wanted: Sequence[dt.date], window: Sequence[dt.date]) -> tuple[dt.date, ...]:
     if not wanted:
         return ()
@@ -283,6 +303,20 @@ class _Run:
         self._store.verify_files(manifest)
         return manifest
 
+    def known(self, session: dt.date, code: str) -> tuple[Experience, ...]:
+        key = self._experiment.key
+        path = self._window[: self._window.index(session) + 1] if session in self._window else (session,)
+        for day in path:
+            self._store.manifest(key, day)
+        chain = self._chain((code,))
+        for day, frozen in self._stored_trajectories(path):
+            chain.gateway.advance(day)
+            phase = MATURE if day == session else None
+            entries = [entry for entry in self._store.events(key, day, phase) if entry["code"] == code]
+            chain.history.record([one for one in frozen if one.code == code and day != session])
+            apply_events(day, [chain.mechanism.decode(entry) for entry in entries], chain.mechanism)
+        return chain.mechanism.experiences(code)
+
     def _mismatch(self, session: dt.date, what: str, start: dt.date) -> ReplayMismatchError:
         key = self._experiment.key
         return ReplayMismatchError(
@@ -308,24 +342,25 @@ class _Run:
             self._store.write_identity(key, self._identity)
         return self._store.commit(key, content, Foundation(parent, self._identity_digest, inputs))
 
-    def _chain(self) -> Chain:
+    def _chain(self, codes: tuple[str, ...] | None = None) -> Chain:
         settings, name = self._parts.settings, self._experiment.mechanism
         kind = self._parts.mechanism_kind(self._experiment)
         asker = f"mechanism {name!r}"
         horizons = settings.benchmark.horizons
         gateway = Gateway(self._parts.reader, Visible.of(settings, self._parts.backbone.count_tokens))
-        history = History(gateway, self._parts.embedder, horizons, settings.benchmark.codes, asker)
-        world = World(history, gateway.view(asker), horizons, self._parts.embedder.dimensions)
-        chosen = mechanism_settings(name, kind, settings.mechanisms.get(name, {}))
+        codes = codes or settings.benchmark.codes
+        history = History(gateway, self._parts.embedder, horizons, codes, asker)
+        world = World(history, gateway.view(asker), horizons, self._parts.embedder.dimensions, settings.benchmark.codes)
+        section = settings.mechanisms.get(name, {})
         return Chain(
             experiment=self._experiment.key,
             horizons=horizons,
-            codes=settings.benchmark.codes,
+            codes=codes,
             out_of_range=settings.scores.out_of_range,
             gateway=gateway,
             history=history,
-            mechanism=kind(chosen, world),
-            model=Model(self._parts.backbone, settings.prompts),
+            mechanism=kind(mechanism_settings(name, kind, section), world),
+            model=Model(self._parts.backbone, settings.prompts, sample_seed(name, section)),
             execution=self._parts.execution,
         )
 

@@ -9,6 +9,7 @@ from finevolve_pipeline.errors import CalendarError, MissingPartitionError
 from finevolve_pipeline.llm.requests import ShownMemory
 from finevolve_pipeline.mechanisms.base import Mechanism, Recalled
 from finevolve_pipeline.mechanisms.memrl import MemRL, Rewarded
+from finevolve_pipeline.mechanisms.trajectories import TrajectoryMechanism
 from finevolve_pipeline.replay.audit import _Auditor, audit
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.settings import Experiment
@@ -61,7 +62,7 @@ def test_a_sound_run_passes_every_check(tmp_path, mechanism):
 PEEKED = {}
 
 
-class Peeking(Mechanism):
+class Peeking(TrajectoryMechanism):
     """Reads tomorrow's outcomes behind the gateway's back and shows them."""
 
     def retrieve(self, situation):

@@ -17,7 +17,7 @@ from finevolve_pipeline.embedding import HashingEmbedder
 from finevolve_pipeline.errors import MissingPartitionError
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.llm.ledger import Measured
-from finevolve_pipeline.llm.requests import Backbone, Call, Reply, TagBatchRequest, TagRequest, Usage, day_of, phase_of
+from finevolve_pipeline.llm.requests import Backbone, Call, Reply, TagBatchRequest, TagRequest, Usage
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.tokens import TokenCount, estimate_tokens, token_counter
 from finevolve_pipeline.replay.estimate import Estimate, Line, TablesToBe, ToDo, estimate
@@ -63,7 +63,7 @@ class Asked:
         return {"kind": "asked", "name": self.name}
 
     async def answer(self, call: Call) -> Reply:
-        key = phase_of(call.request), day_of(call.request)
+        key = call.request.phase, call.request.day
         self.calls[key] += 1
         self.tokens[key] += sum(self.count_tokens(message.content) + 8 for message in call.prompt.messages)
         return Reply(RulesBackbone().answer_now(call.request), Usage(calls=1))
