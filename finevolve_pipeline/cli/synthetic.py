@@ -22,7 +22,7 @@ from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.news.window import window_days
 from finevolve_pipeline.settings import load_settings
 from finevolve_pipeline.synth.files import BENCHMARK_UNITS, INDUSTRY_UNITS, WorldFiles, write_world
-from finevolve_pipeline.synth.world import SynthSettings, generate
+from finevolve_pipeline.synth.world import REGIMES, Regime, SynthSettings, generate
 
 _DEFAULT = SynthSettings()
 
@@ -49,6 +49,14 @@ last_session = {last_bar}
 @click.option("--to", "last", type=Day(), default=_DEFAULT.last_session.isoformat(), show_default=True)
 @click.option("--articles-per-day", type=click.IntRange(1), default=_DEFAULT.articles_per_day, show_default=True)
 @click.option("--signal", type=float, default=_DEFAULT.signal, show_default=True, help="0 plants nothing.")
+@click.option(
+    "--regime",
+    type=click.Choice(REGIMES),
+    default=_DEFAULT.regime,
+    show_default=True,
+    help="Prices follow the news, then go against it (turning); go against it throughout (stable); go against it, then "
+    "follow it (reversal); or move without it (noise).",
+)
 @json_option
 def synth_command(
     folder: Path,
@@ -57,6 +65,7 @@ def synth_command(
     last: dt.date,
     articles_per_day: int,
     signal: float,
+    regime: Regime,
     as_json: bool,
 ) -> None:
     """Write a synthetic world to FOLDER: news, closes, settings, and the truth about both.
@@ -64,7 +73,12 @@ def synth_command(
     The files go through `finevolve import` like real ones; the commands to do so are printed.
     """
     settings = SynthSettings(
-        seed=seed, first_session=first, last_session=last, articles_per_day=articles_per_day, signal=signal
+        seed=seed,
+        first_session=first,
+        last_session=last,
+        articles_per_day=articles_per_day,
+        signal=signal,
+        regime=regime,
     )
     files = write_synthetic(settings, folder)
     commands = [" ".join(["finevolve", "import", *arguments]) for arguments in import_arguments(files)]

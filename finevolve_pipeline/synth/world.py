@@ -5,6 +5,10 @@ day's news is good. The tone of a session (of all days since the previous one) t
 excess return over the 40 sessions *after* it, most of it in the first 15: in regime A in the news' direction,
 in regime B against it ("good news is sold"). Nothing moves before the cutoff of the news.
 
+Four kinds of world (`Regime`) say what experience is worth: *turning* begins in A and flips at each turn; *stable* is B
+from end to end, a lesson that holds and that the news alone does not tell; *reversal* begins in B and flips, so that
+what was learnt becomes wrong; in *noise* the news moves nothing, and there is nothing to learn.
+
 Prices, tones and texts draw from separate random streams: more articles leave the bars as they are.
 """
 
@@ -14,6 +18,7 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -33,6 +38,15 @@ from finevolve_pipeline.tables import TIME, Bars, RawNews, conform
 from finevolve_pipeline.universe import BENCHMARK, CODES, INDUSTRIES
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+Regime = Literal["turning", "stable", "reversal", "noise"]
+"""How the direction in which news moves prices runs through a world."""
+
+REGIMES: tuple[Regime, ...] = get_args(Regime)
+
+_FIRST_DIRECTION: dict[Regime, int] = {"turning": 1, "stable": -1, "reversal": -1, "noise": 0}
+_TURNING: frozenset[Regime] = frozenset({"turning", "reversal"})
+_REGIME_NAMES = {1: "A", -1: "B", 0: "none"}
 
 BARS_BEFORE = 45
 """Sessions with bars before the first prediction: the longest trailing return and a few more."""
@@ -76,7 +90,8 @@ class SynthSettings:
         last_session: last one; bars reach 40 sessions further.
         articles_per_day: news on a session's day, copies not counted; 40 % of it on other days.
         signal: excess move over 40 sessions for one session of full tone, a fraction; 0 plants nothing.
-        turns: where the regime flips, as shares of the prediction window, ascending.
+        regime: what kind of world it is.
+        turns: where a `turning` or `reversal` world flips, as shares of the prediction window, ascending.
         missing: share of industry bars with a missing close, and again of those with a close only.
         sources: source ids of the news.
     """
@@ -86,6 +101,7 @@ class SynthSettings:
     last_session: dt.date = dt.date(2025, 4, 3)
     articles_per_day: int = 150
     signal: float = 0.006
+    regime: Regime = "turning"
     turns: tuple[float, ...] = (0.5,)
     missing: float = 0.002
     sources: tuple[str, ...] = field(default=_NEWS_MEDIA)
@@ -102,6 +118,7 @@ class SynthSettings:
             ),
             (self.articles_per_day >= 1, "articles_per_day", self.articles_per_day, "use 1 or more"),
             (math.isfinite(self.signal), "signal", self.signal, "use a finite number"),
+            (self.regime in REGIMES, "regime", self.regime, f"use one of {', '.join(REGIMES)}"),
             (
                 all(0 < turn < 1 for turn in self.turns) and list(self.turns) == sorted(set(self.turns)),
                 "turns",
@@ -139,12 +156,15 @@ class SynthSettings:
 
     @property
     def turn_sessions(self) -> tuple[dt.date, ...]:
-        """First session of each later regime."""
-        return tuple(self.sessions[int(len(self.sessions) * turn)] for turn in self.turns)
+        """First session of each later regime; none where the world does not turn."""
+        turns = self.turns if self.regime in _TURNING else ()
+        return tuple(self.sessions[int(len(self.sessions) * turn)] for turn in turns)
 
     def direction(self, session: dt.date) -> int:
-        """1 in regime A, where prices follow the session's news, -1 in regime B, where they go against it."""
-        return -1 if sum(turn <= session for turn in self.turn_sessions) % 2 else 1
+        """1 in regime A, where prices follow the session's news, -1 in regime B, where they go against it, 0 where they
+        do neither."""
+        flipped = sum(turn <= session for turn in self.turn_sessions) % 2
+        return -_FIRST_DIRECTION[self.regime] if flipped else _FIRST_DIRECTION[self.regime]
 
 
 @dataclass(frozen=True)
@@ -153,7 +173,7 @@ class Truth:
 
     Attributes:
         impact: per session and industry: session, code, tone (mean over the days since the previous session),
-            regime (A or B), impact (expected excess move over the 40 sessions after it, a fraction).
+            regime (A, B or none), impact (expected excess move over the 40 sessions after it, a fraction).
         stories: per article: source, source_id, scope, code, tone (-1, 0, 1).
         copies: later copies of an article by another source: source, source_id, original (source:source_id).
     """
@@ -223,7 +243,7 @@ def _impact(settings: SynthSettings, tone: Floats) -> pd.DataFrame:
                     "session": session.isoformat(),
                     "code": CODES,
                     "tone": mean,
-                    "regime": "A" if direction > 0 else "B",
+                    "regime": _REGIME_NAMES[direction],
                     "impact": direction * settings.signal * mean,
                 }
             )
