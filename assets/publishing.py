@@ -13,13 +13,18 @@ import pandas as pd
 
 from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.digests import digest_json, source_digest
+from finevolve_pipeline.embedding import NoVectors
 from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.evaluation.case import CaseStudy, SectorDay, build_case, choose_cases
 from finevolve_pipeline.evaluation.diagnostics import NEWS_COLUMNS, count_news
 from finevolve_pipeline.evaluation.release import export_release, news_between_cutoffs
 from finevolve_pipeline.evaluation.report import build_report
 from finevolve_pipeline.evaluation.report.inputs import PlantedTruth, ReportInputs
 from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.graph import SINGLE, Graph
+from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class
+from finevolve_pipeline.replay.runner import Parts
+from resources.backbones import build_backbone
 from resources.table_store import TableStore
 
 
@@ -45,9 +50,19 @@ _PREDICTION_COLUMNS = (
     "horizon",
     "score",
     "invalid_reason",
+    "prompt_digest",
     "articles",
     "articles_cut",
 )
+
+_MADE_BY = (
+    "finevolve_pipeline.evaluation",
+    "finevolve_pipeline.market.context",
+    "finevolve_pipeline.news",
+    "finevolve_pipeline.replay",
+    "assets.publishing",
+)
+"""Whose code the report comes from, beside the mechanisms'."""
 
 
 def report_recipe(graph: Graph, store: TableStore) -> str:
@@ -55,10 +70,11 @@ def report_recipe(graph: Graph, store: TableStore) -> str:
     settings = graph.settings
     tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE)]
     tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
-    for name in ("tagged_articles", "benchmark_news", "news_window"):
+    for name in ("tagged_articles", "benchmark_news", "news_window", "matured_alpha"):
         tables_used += [(name, key) for key in graph.tables[name].partitions]
     inputs = {f"{name}/{key}": digest for name, key in tables_used if (digest := store.digest(name, key)) is not None}
-    code = source_digest("finevolve_pipeline.evaluation", "assets.publishing")
+    kinds = {name: mechanism_class(name, settings.mechanisms[name]) for name in settings.experiments.mechanisms}
+    code = {"report": source_digest(*_MADE_BY), **{name: code_digest(kind) for name, kind in kinds.items()}}
     return digest_json({"code": code, "settings": settings.digest, "inputs": inputs})
 
 
@@ -77,26 +93,46 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
     (store.home / RECIPE).unlink(missing_ok=True)
     recipe = report_recipe(graph, store)
     ran = [e.key for e in graph.settings.all_experiments if store.digest("replay", e.key) is not None]
-    predictions = [store.replays.read_predictions(key, columns=_PREDICTION_COLUMNS) for key in ran]
+    read = store.replays.read_predictions
+    predictions = _all([read(key, columns=_PREDICTION_COLUMNS) for key in ran], tables.Predictions)
     retrievals = [store.replays.read_retrievals(key) for key in ran]
+    ic_matrix, alpha = store.read("ic_matrix", SINGLE), store.read("alpha", SINGLE)
+    chosen = choose_cases(graph.settings.evaluation.sector_days, predictions, alpha)
     written = build_report(
         store.home / "report",
         ReportInputs(
             settings=graph.settings,
-            ic_matrix=store.read("ic_matrix", SINGLE),
+            ic_matrix=ic_matrix,
             comparison=store.read("comparison", SINGLE),
-            predictions=_all(predictions, tables.Predictions),
+            predictions=predictions,
             retrievals=_all(retrievals, tables.Retrievals),
-            alpha=store.read("alpha", SINGLE),
+            alpha=alpha,
             news_counts=_news_counts(graph, store),
             news_sessions=_news_sessions(graph, store),
             news_sample=_news_sample(graph, store),
             manifests=manifests(graph, store, ran),
             truth=_truth(store.home / TRUTH),
+            cases=_cases(graph, store, chosen.places, alpha),
+            case_reason=chosen.reason,
         ),
     )
     write_atomically(store.home / RECIPE, recipe.encode())
     return Published(str(written.folder), len(written.names), written.digest)
+
+
+def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], alpha: pd.DataFrame) -> tuple[CaseStudy, ...]:
+    settings = graph.settings
+    nothing_compared = NoVectors(settings.embedder.dimensions)
+    parts = {
+        experiment: Parts(
+            settings,
+            store,
+            build_backbone(experiment.backbone, settings, store.home, experiment.key),
+            nothing_compared,
+        )
+        for experiment in settings.all_experiments
+    }
+    return tuple(build_case(place, parts, store.replays, alpha) for place in places)
 
 
 def _all(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from finevolve_pipeline.cli.cache import cache_group
+from finevolve_pipeline.cli.experience import case_command, memory_command
 from finevolve_pipeline.cli.exports import export_group
 from finevolve_pipeline.cli.imports import import_group
 from finevolve_pipeline.cli.inspect import alpha_command, doctor_command, ic_command, status_command
@@ -59,6 +60,8 @@ for command in (
     status_command,
     alpha_command,
     ic_command,
+    memory_command,
+    case_command,
     report_command,
     audit_command,
     reset_command,

@@ -41,30 +41,34 @@ def retrieval_by_session(retrievals: pd.DataFrame) -> pd.DataFrame:
 
 
 def retrieval_summary(retrievals: pd.DataFrame) -> pd.DataFrame:
-    """Per experiment what its retrieval shows, over all memories shown.
+    """Per experiment and kind of experience what its retrieval shows, over all memories shown.
 
     Returns:
-        experiment; memories (total); per_prediction (mean over industry-sessions that got any); age_median
-        and age_p90 (sessions); from_previous_session, matured_share, news_overlap (shares); similarity (mean
-        cosine).
+        experiment, kind; memories (total); per_prediction (mean over industry-sessions that got any); age_median
+        and age_p90 (sessions); from_this_session, from_previous_session, matured_share, news_overlap (shares);
+        similarity (mean cosine, NaN where none was compared).
     """
     rows = []
-    for experiment, part in retrievals.groupby("experiment", sort=True):
+    for (experiment, kind), part in retrievals.groupby(["experiment", "kind"], sort=True):
         rows.append(
             {
                 "experiment": experiment,
+                "kind": kind,
                 "memories": len(part),
                 "per_prediction": len(part) / max(1, len(part[["session", "code"]].drop_duplicates())),
                 "age_median": part["age"].median(),
                 "age_p90": part["age"].quantile(0.9),
+                "from_this_session": (part["age"] == 0).mean(),
                 "from_previous_session": (part["age"] == 1).mean(),
                 "matured_share": part["matured_share"].mean(),
                 "news_overlap": part["news_overlap"].mean(),
                 "similarity": part["similarity"].mean(),
             }
         )
-    columns = ["experiment", "memories", "per_prediction", "age_median", "age_p90", "from_previous_session"]
-    return pd.DataFrame(rows, columns=[*columns, "matured_share", "news_overlap", "similarity"])
+    columns = ["experiment", "kind", "memories", "per_prediction", "age_median", "age_p90", "from_this_session"]
+    return pd.DataFrame(
+        rows, columns=[*columns, "from_previous_session", "matured_share", "news_overlap", "similarity"]
+    )
 
 
 def invalid_scores(predictions: pd.DataFrame) -> pd.DataFrame:

@@ -48,10 +48,10 @@ news_window [news; pandas, parquet]
   reads: benchmark_news
   checks: has_news, observable_at_cutoff!
 replay [replay; parquet, python]
-  partitions: date: 2025-01-02 .. 2026-03-31 (299) x experiment: pipe-rules .. memrl-rules (3)
+  partitions: date: 2025-01-02 .. 2026-03-31 (299) x experiment: pipe-rules .. reasoningbank-rules (6)
   reads: matured_alpha, news_window, replay
 ic_by_experiment [evaluation; pandas, parquet]
-  partitions: pipe-rules .. memrl-rules (3)
+  partitions: pipe-rules .. reasoningbank-rules (6)
   reads: alpha, replay
   checks: replay_verifies!
 ic_matrix [evaluation; pandas, parquet]
@@ -139,7 +139,7 @@ def tick(definitions: dg.Definitions, name: str, local: str) -> list[str | None]
     return keys
 
 
-EXPERIMENTS = ["pipe-rules", "mem0-rules", "memrl-rules"]
+EXPERIMENTS = [f"{name}-rules" for name in ("pipe", "mem0", "memrl", "reflexion", "expel", "reasoningbank")]
 FRIDAY = "2025-05-30"
 """The last session before the Dragon Boat festival: closed until Tuesday, 3 June."""
 

@@ -30,7 +30,7 @@ last_day = 2025-01-31
 sources = ["cls", "sina"]
 """
 
-EXPERIMENTS = "pipe-rules, mem0-rules, memrl-rules"
+EXPERIMENTS = "pipe-rules, mem0-rules, memrl-rules, reflexion-rules, expel-rules, reasoningbank-rules"
 WINDOW = "2025-01-02..2025-01-13"
 TABLE = "beyond the XSHG table of 2024-2026; extend data/xshg_sessions.csv to use it"
 
@@ -129,8 +129,9 @@ BAD_ARGUMENTS: dict[str, tuple[list[str], int, str]] = {
         "error: sessions 2025-01-10..2025-01-03: the first lies after the last; exchange --from and --to",
     ),
     "run: no such mechanism": (
-        ["run", "--mechanism", "reflexion"], 2,
-        "error: mechanism 'reflexion': not among pipe, mem0, memrl; add it under [experiments] in finevolve.toml",
+        ["run", "--mechanism", "dreams"], 2,
+        "error: mechanism 'dreams': not among pipe, mem0, memrl, reflexion, expel, reasoningbank; add it under "
+        "[experiments] in finevolve.toml",
     ),
     "run: no such backbone": (
         ["run", "--backbone", "gpt"], 2,
@@ -165,8 +166,8 @@ BAD_ARGUMENTS: dict[str, tuple[list[str], int, str]] = {
     ),
     "alpha: no day": (["alpha", "801170"], 2, "Error: Missing argument 'DAY'."),
     "reset: no such experiment": (
-        ["reset", "expel-rules", "--from", "2025-01-03"], 2,
-        f"error: experiment 'expel-rules': not among {EXPERIMENTS}; add it under [experiments] in finevolve.toml",
+        ["reset", "dreams-rules", "--from", "2025-01-03"], 2,
+        f"error: experiment 'dreams-rules': not among {EXPERIMENTS}; add it under [experiments] in finevolve.toml",
     ),
     "reset: from where": (["reset", "pipe-rules"], 2, "Error: Missing option '--from'."),
     "reset: a closed day": (
@@ -174,8 +175,8 @@ BAD_ARGUMENTS: dict[str, tuple[list[str], int, str]] = {
         "error: session 2025-01-04: the exchange was closed; nearest sessions are 2025-01-03 and 2025-01-06",
     ),
     "audit: no such experiment": (
-        ["audit", "expel"], 2,
-        f"error: experiment 'expel': not among {EXPERIMENTS}; add it under [experiments] in finevolve.toml",
+        ["audit", "dreams"], 2,
+        f"error: experiment 'dreams': not among {EXPERIMENTS}; add it under [experiments] in finevolve.toml",
     ),
     "audit: no calendar day": (
         ["audit", "--cut", "2025-13-01"], 2, "error: --cut '2025-13-01': not a calendar day (use YYYY-MM-DD)"
@@ -367,7 +368,7 @@ NOT_SETTINGS: dict[str, tuple[bytes, str]] = {
     ),
     "a mechanism nobody offers": (
         b'[experiments]\nmechanisms = ["mine"]\n[mechanisms.mine]\n',
-        "mechanism 'mine': not among pipe, mem0, memrl; correct [experiments] or install the package that offers it",
+        "mechanism 'mine': not among pipe, mem0, memrl, reflexion, expel, reasoningbank, mem0_full, ",
     ),
     "a mechanism's value": (
         b"[mechanisms.mem0]\ntop_k = -1\n",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import datetime as dt
 import io
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +16,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from finevolve_pipeline import universe
 from finevolve_pipeline.evaluation import diagnostics, folders, ic
+from finevolve_pipeline.evaluation.case import (
+    CaseRun,
+    CaseStudy,
+    Realised,
+    Retrieved,
+    Scored,
+    SectorDay,
+    Source,
+)
 from finevolve_pipeline.evaluation.comparison import (
     compare_with_pipe,
     ic_matrix,
@@ -22,7 +34,9 @@ from finevolve_pipeline.evaluation.comparison import (
     table2_rows,
 )
 from finevolve_pipeline.evaluation.report import PlantedTruth, ReportFiles, ReportInputs, build_report
-from finevolve_pipeline.settings import Settings, load_settings
+from finevolve_pipeline.market.context import MarketContext, TrailingReturn
+from finevolve_pipeline.news.block import NewsItem
+from finevolve_pipeline.settings import Experiment, Settings, load_settings
 from finevolve_pipeline.tables import (
     TIME,
     BenchmarkNews,
@@ -108,6 +122,7 @@ def _retrievals(rng: np.random.Generator, sessions: list[str], experiments: list
             "session": session,
             "experiment": experiment,
             "code": code,
+            "kind": "trajectory",
             "age": int(rng.integers(1, position + 1)),
             "matured_share": float(rng.integers(0, 4)) / 3,
             "news_overlap": float(rng.random()),
@@ -384,12 +399,340 @@ def test_news_are_counted_by_source_and_importance() -> None:
     ]
 
 
+# -- case studies
+
+
+def realised(horizon: int, alpha: float, known_on: dt.date, is_over: bool = True) -> Realised:
+    return Realised(horizon, known_on, 100 * alpha, alpha + 0.01, 0.01, alpha, is_over)
+
+
+THEN = (
+    realised(10, -0.0237, dt.date(2025, 6, 16)),
+    realised(20, -0.0658, dt.date(2025, 6, 30)),
+    realised(40, math.nan, dt.date(2025, 7, 28), is_over=False),
+)
+"""What happened after 2025-05-30: the paper's first two excess returns, and one that nobody knows yet."""
+
+
+def article(number: int, title: str, content: str = "正文") -> NewsItem:
+    at = dt.datetime(2025, 5, 30, 23 - number, 5, tzinfo=dt.timezone(dt.timedelta(hours=8)))
+    names = ("801170",), ("交通运输",)
+    return NewsItem(f"a{number}", "cls", title, content, at, *names, 9, "影响运价", ("policy",))
+
+
+def retrieved(rank: int, **changes: Any) -> Retrieved:
+    source = Source(
+        "2025-05-15/801170",
+        (
+            Scored(0.8, "", realised(10, 0.0341, dt.date(2025, 5, 29))),
+            Scored(-0.2, "", realised(20, 0.0111, dt.date(2025, 5, 30))),
+            Scored(0.4, "", realised(40, 0.0222, dt.date(2025, 6, 3))),
+        ),
+    )
+    one = Retrieved(
+        rank=rank,
+        memory_id="2025-05-15/801170",
+        kind="trajectory",
+        horizons=(),
+        made_on=dt.date(2025, 5, 15),
+        available_from=dt.date(2025, 5, 16),
+        age=10,
+        similarity=0.9353,
+        q=0.0077,
+        visits=31,
+        selection_score=0.0078,
+        matured_share=1 / 3,
+        news_overlap=0.25,
+        text="关税缓和",
+        sources=(source,),
+    )
+    return dataclasses.replace(one, **changes)
+
+
+def case_run(mechanism: str, scores: tuple[float, float, float], *memories: Retrieved, **changes: Any) -> CaseRun:
+    one = CaseRun(
+        experiment=Experiment(mechanism=mechanism, backbone="rules"),
+        scores=tuple(Scored(s, "" if s == s else "no number", r) for s, r in zip(scores, THEN, strict=True)),
+        confidence=0.75,
+        key_factor="抢运潮",
+        logic_chain="运价上涨",
+        articles=2,
+        articles_cut=1,
+        retrieved=memories,
+        known=len(memories) and 97,
+    )
+    return dataclasses.replace(one, **changes)
+
+
+REFLECTION = {
+    "memory_id": "2025-05-30/801170/reflection",
+    "kind": "reflection",
+    "made_on": dt.date(2025, 5, 30),
+    "age": 0,
+    "similarity": None,
+    "q": None,
+    "visits": None,
+    "selection_score": None,
+}
+
+
+def paper_case(**changes: Any) -> CaseStudy:
+    """The paper's case, with three runs."""
+    study = CaseStudy(
+        place=SectorDay(universe.industry("801170"), dt.date(2025, 5, 30)),
+        news=(article(0, "运价大涨"), article(1, "进口下降", "进口下降"), article(2, "没有位置")),
+        market=MarketContext(2500.5, (TrailingReturn(10, 0.02, 0.05), TrailingReturn(20, math.nan, 0.01))),
+        realised=THEN,
+        runs=(
+            case_run("pipe", (-0.2, -0.3, 0.1)),
+            case_run("memrl", (0.6, 0.4, 0.2), retrieved(1), retrieved(2, memory_id="2025-05-14/801170")),
+            case_run("reflexion", (0.5, math.nan, 0.0), retrieved(1, **REFLECTION)),
+        ),
+        absent=("mem0-rules",),
+    )
+    return dataclasses.replace(study, **changes)
+
+
+def with_cases(inputs: ReportInputs, *studies: CaseStudy) -> ReportInputs:
+    return dataclasses.replace(inputs, cases=studies, case_reason="Named in the settings (evaluation.cases).")
+
+
+@pytest.fixture(scope="module")
+def small() -> ReportInputs:
+    return world(world_settings("2025-01-10"), truth=False)
+
+
+@pytest.fixture(scope="module")
+def with_case(small: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> ReportFiles:
+    return build_report(tmp_path_factory.mktemp("cases") / "report", with_cases(small, paper_case()))
+
+
+@pytest.fixture(scope="module")
+def case_source(with_case: ReportFiles) -> str:
+    return (with_case.folder / "cases" / "801170-2025-05-30.html").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def case(case_source: str) -> Page:
+    return Page(case_source)
+
+
+def test_a_case_has_a_page_that_the_report_leads_to_and_that_leads_back(with_case: ReportFiles, case: Page) -> None:
+    index = Page(with_case.index.read_text("utf-8"))
+    assert "cases/801170-2025-05-30.html" in with_case.names
+    assert {"href": "cases/801170-2025-05-30.html"} in index.all("a")
+    assert {"href": "../index.html#cases"} in case.all("a")
+    row = "801170.SI 交通运输 Transportation, 2025-05-30 -2.37% -6.58% not known yet 1 of 3 1 of 3 –"
+    assert row in index.text
+    assert "Named in the settings (evaluation.cases)." in index.text
+
+
+def test_a_case_follows_the_papers_appendix(case_source: str) -> None:
+    heads = re.findall(r"<h2[^>]*>(.*?)</h2>", case_source)
+    assert heads == ["Overview", "News", "Experience retrieved", "Prediction and reasoning", "Outcome"]
+
+
+def test_a_case_sets_every_run_beside_what_happened(case: Page) -> None:
+    for row in (
+        "Realised excess return -2.37% -6.58% not known yet",
+        "Pipe -0.200 ok -0.300 ok +0.100 0 of 0",
+        "MemRL +0.600 wrong +0.400 wrong +0.200 2 of 97",
+        "Reflexion +0.500 wrong invalid +0.000 1 of 97",
+        "10 sessions 2025-06-16 -2.37 -1.37% +1.00% -2.37%",
+        "40 sessions 2025-07-28 – – +1.00% not known yet",
+        "last 20 sessions – +1.00% –",
+    ):
+        assert row in case.text
+    assert "invalid: no number" in case.text
+    assert "Not replayed to this session: mem0-rules." in case.text
+    assert "Close: 2,500.50 index points." in case.text
+
+
+def test_verdicts_are_told_in_words_and_in_colour(case_source: str) -> None:
+    (ok,) = re.findall(r'<td class="n (\w+)"[^>]*>-0.200 ok</td>', case_source)[:1]
+    (wrong,) = re.findall(r'<td class="n (\w+)"[^>]*>\+0.600 wrong</td>', case_source)[:1]
+    assert (ok, wrong) == ("pos", "neg")
+    assert re.search(r'<td class="n">invalid', case_source)
+
+
+def test_what_was_retrieved_is_shown_with_its_numbers_and_what_came_of_it(case: Page) -> None:
+    for told in (
+        "Nothing was retrieved by Pipe.",
+        "2 shown, of 97 that the agent had",
+        "1. trajectory, made 2025-05-15 (10 sessions ago) 2025-05-15/801170",
+        "Similarity 0.9353 Q +0.0077 Visits 31 Selection score 0.0078 Outcomes known 33% News shared 25% 关税缓和",
+        "Predicted on 2025-05-15: 10d +0.800 → +3.41% ok; 20d -0.200 → +1.11% wrong; 40d +0.400 → +2.22% ok (later)",
+    ):
+        assert told in case.text
+
+
+def test_a_reflection_of_today_has_no_similarity_and_no_utility(case: Page) -> None:
+    told = "1. reflection, made 2025-05-30 (today) 2025-05-30/801170/reflection Outcomes known 33% News shared 25%"
+    assert told in case.text
+
+
+def test_of_many_sources_the_newest_are_named_and_the_others_counted(small: ReportInputs, tmp_path: Path) -> None:
+    days = [f"2025-05-{day:02}" for day in (6, 7, 8, 9, 12)]
+    sources = tuple(Source(f"{day}/801170", (Scored(0.1, "", THEN[0]),)) for day in days)
+    one = retrieved(1, kind="reasoning_item", horizons=(10,), sources=sources, text=None)
+    study = paper_case(runs=(case_run("expel", (0.1, 0.1, 0.1), one),))
+    built = build_report(tmp_path / "r", with_cases(small, study))
+    page = Page((built.folder / "cases" / "801170-2025-05-30.html").read_text("utf-8"))
+    assert "1. reasoning item for 10d, made 2025-05-15" in page.text
+    assert [f"Predicted on {day}" in page.text for day in days] == [False, False, True, True, True]
+    assert "and 2 earlier predictions" in page.text
+    assert "(The mechanism does not list what it keeps.)" in page.text
+
+
+def test_articles_that_no_run_saw_are_marked(case: Page, case_source: str) -> None:
+    assert "3 articles in the window, the first 2 of them shown; the same for all." in case.text
+    assert case_source.count('<li class="cut">') == 1
+    assert "2025-05-30 23:05 importance 9 cls 运价大涨 正文 影响运价" in case.text
+    # A body that only repeats the title is not unfolded.
+    assert case_source.count("<details>") == 2
+    assert case.text.count("进口下降") == 1
+
+
+def test_runs_that_were_shown_less_news_are_named(small: ReportInputs, tmp_path: Path) -> None:
+    runs = (case_run("pipe", (0.1, 0.1, 0.1)), case_run("mem0", (0.1, 0.1, 0.1), articles=1, articles_cut=2))
+    built = build_report(tmp_path / "r", with_cases(small, paper_case(runs=runs, absent=())))
+    text = Page((built.folder / "cases" / "801170-2025-05-30.html").read_text("utf-8")).text
+    assert (
+        "3 articles in the window, the first 2 of them shown; less news fits into the prompts of mem0-rules 1." in text
+    )
+
+
+def test_a_case_without_news_says_so(small: ReportInputs, tmp_path: Path) -> None:
+    runs = (case_run("pipe", (0.1, 0.1, 0.1), articles=0, articles_cut=0, key_factor="", logic_chain=""),)
+    built = build_report(tmp_path / "r", with_cases(small, paper_case(news=(), runs=runs)))
+    text = Page((built.folder / "cases" / "801170-2025-05-30.html").read_text("utf-8")).text
+    assert "There was no news of this industry in the window." in text
+    assert "(No reasoning was given.)" in text
+
+
+def test_backbones_are_named_where_there_are_several(small: ReportInputs, tmp_path: Path) -> None:
+    other = dataclasses.replace(
+        case_run("pipe", (0.1, 0.1, 0.1)), experiment=Experiment(mechanism="pipe", backbone="b")
+    )
+    study = paper_case(runs=(case_run("pipe", (0.1, 0.1, 0.1)), other))
+    built = build_report(tmp_path / "r", with_cases(small, study))
+    text = Page((built.folder / "cases" / "801170-2025-05-30.html").read_text("utf-8")).text
+    assert "Nothing was retrieved by Pipe on rules, Pipe on b." in text
+
+
+def test_the_case_page_has_the_reports_policy_and_no_markup_of_others(small: ReportInputs, tmp_path: Path) -> None:
+    text = " ".join(HOSTILE)
+    study = paper_case(
+        news=tuple(
+            dataclasses.replace(article(n, hostile, hostile * 2), source=hostile) for n, hostile in enumerate(HOSTILE)
+        ),
+        runs=(
+            case_run(
+                "memrl",
+                (0.1, math.nan, 0.1),
+                retrieved(1, text=text, memory_id=HOSTILE[1], kind=HOSTILE[0]),
+                key_factor=text,
+                logic_chain=text,
+                articles=6,
+            ),
+        ),
+        absent=HOSTILE,
+    )
+    source = (
+        build_report(tmp_path / "r", with_cases(small, study)).folder / "cases" / "801170-2025-05-30.html"
+    ).read_text("utf-8")
+    page = Page(source)
+    for hostile in HOSTILE:
+        assert hostile in page.text
+        if "<" in hostile:
+            assert hostile not in source
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"script", "img", "b", "svg", "iframe", "object", "link"}
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert not [a["href"] for a in page.all("a") if not re.match(r"#|\.\./index\.html", a["href"] or "")]
+    assert source.count("</style>") == len(page.all("title")) == 1
+    policy = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_the_case_page_can_be_reached_and_read_without_a_mouse(case: Page, case_source: str) -> None:
+    ids = [attributes["id"] for _, attributes in case.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    inner = {(a["href"] or "")[1:] for a in case.all("a") if (a["href"] or "").startswith("#")}
+    named = {attributes["aria-labelledby"] for _, attributes in case.elements if "aria-labelledby" in attributes}
+    assert {*inner, *named} <= set(ids)
+    regions = [attributes for _, attributes in case.elements if attributes.get("role") == "region"]
+    assert len(regions) > 6
+    assert all(region.get("tabindex") == "0" and region.get("aria-label") for region in regions)
+    assert case_source.count("<caption>") == len(case.all("table"))
+
+
+def test_equal_cases_give_equal_bytes(small: ReportInputs, with_case: ReportFiles, tmp_path: Path) -> None:
+    again = build_report(tmp_path / "again", with_cases(small, paper_case()))
+    assert again.digest == with_case.digest
+    other = build_report(tmp_path / "other", with_cases(small, paper_case(absent=())))
+    assert other.digest != with_case.digest
+
+
+def test_a_report_without_a_case_says_why(small: ReportInputs, tmp_path: Path) -> None:
+    built = build_report(tmp_path / "r", dataclasses.replace(small, case_reason="None of them has been replayed."))
+    assert not [name for name in built.names if name.startswith("cases/")]
+    page = Page(built.index.read_text("utf-8"))
+    assert "side by side. None of them has been replayed." in page.text
+
+
+# -- retrieval diagnostics
+
+
+def test_retrieval_is_summed_up_by_kind_too() -> None:
+    rows = pd.DataFrame(
+        {
+            "experiment": "mixed-rules",
+            "session": "2025-01-06",
+            "code": ["801010", "801010", "801030", "801030"],
+            "kind": ["reflection", "insight", "insight", "insight"],
+            "age": [0, 0, 1, 5],
+            "matured_share": [1.0, 1.0, 0.5, 0.0],
+            "news_overlap": 0.0,
+            "similarity": np.nan,
+        }
+    )
+    insight, reflection = diagnostics.retrieval_summary(rows).to_dict("records")
+    assert (insight["kind"], insight["memories"], insight["per_prediction"]) == ("insight", 3, 1.5)
+    assert (reflection["kind"], reflection["memories"], reflection["age_median"]) == ("reflection", 1, 0)
+    assert insight["from_this_session"] == insight["from_previous_session"] == pytest.approx(1 / 3)
+    assert math.isnan(reflection["similarity"])
+
+
+def test_the_retrieval_table_tells_kinds_and_leaves_out_similarities_that_there_are_not(
+    small: ReportInputs, tmp_path: Path
+) -> None:
+    session = small.sessions[-1]
+    rows = pd.DataFrame(
+        {
+            "session": session,
+            "experiment": ["memrl-rules", "mem0-rules", "mem0-rules"],
+            "code": "801010",
+            "kind": ["reasoning_item", "trajectory", "trajectory"],
+            "age": [0, 1, 3],
+            "matured_share": [1.0, 0.0, 0.0],
+            "news_overlap": [0.0, 0.5, 0.25],
+            "similarity": [np.nan, 0.75, 0.25],
+        }
+    )
+    text = Page(build_report(tmp_path / "r", dataclasses.replace(small, retrievals=rows)).index.read_text("utf-8")).text
+    mem0 = "mem0-rules trajectory 2 2.00 2 3 0.0% 50.0% 0.0% 37.5% 0.500"
+    memrl = "memrl-rules reasoning item 1 1.00 0 0 100.0% 0.0% 100.0% 0.0% –"
+    assert f"{mem0} {memrl}" in text
+
+
 def test_retrieval_is_summed_up_by_run() -> None:
     rows = pd.DataFrame(
         {
             "experiment": "mem0-rules",
             "session": ["2025-01-03", "2025-01-03", "2025-01-06"],
             "code": ["801010", "801010", "801030"],
+            "kind": "trajectory",
             "age": [1, 3, 8],
             "matured_share": [0.0, 0.0, 1.0],
             "news_overlap": [0.8, 0.4, 0.0],

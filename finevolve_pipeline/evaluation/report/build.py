@@ -1,4 +1,5 @@
-"""Builds the report's folder: `index.html`, which needs nothing else, and its tables as CSV and Markdown."""
+"""Builds the report's folder: `index.html`, which needs nothing else, the pages of case studies, and its tables as CSV
+and Markdown."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from finevolve_pipeline.evaluation import diagnostics
 from finevolve_pipeline.evaluation.comparison import frame_csv, table2_csv, table2_markdown, table2_rows
 from finevolve_pipeline.evaluation.folders import whole_folder
 from finevolve_pipeline.evaluation.report import sections
+from finevolve_pipeline.evaluation.report.case_pages import CasePage, case_page, case_table, page_name
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.sections import Evaluation
 
@@ -25,7 +27,7 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """What was written: the folder, its page, all file names in order, and the digest of all contents."""
+    """What was written: the folder, its first page, all file names in order, and the digest of all contents."""
 
     folder: Path
     index: Path
@@ -36,7 +38,7 @@ class ReportFiles:
 def build_report(target: Path, inputs: ReportInputs) -> ReportFiles:
     """Write the report as one folder; an older one there is replaced as a whole.
 
-    Equal inputs give equal bytes: no clock, no random ids. The page carries its style and figures, runs no
+    Equal inputs give equal bytes: no clock, no random ids. A page carries its style and figures, runs no
     script and asks no network; its content policy forbids both.
 
     Args:
@@ -49,7 +51,9 @@ def build_report(target: Path, inputs: ReportInputs) -> ReportFiles:
     """
     evaluation = Evaluation(inputs)
     tables = _tables(evaluation)
-    files = {"index.html": _page(evaluation, sorted(tables)), **tables}
+    environment = _environment()
+    cases = {page_name(study): _case_page(environment, case_page(study, inputs.case_reason)) for study in inputs.cases}
+    files = {"index.html": _index(environment, evaluation, sorted(tables)), **cases, **tables}
     with whole_folder(target) as folder:
         for name, text in files.items():
             path = folder / name
@@ -81,8 +85,7 @@ def _tables(evaluation: Evaluation) -> Mapping[str, str]:
     }
 
 
-def _page(evaluation: Evaluation, tables: Sequence[str]) -> str:
-    inputs = evaluation.inputs
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
@@ -92,8 +95,17 @@ def _page(evaluation: Evaluation, tables: Sequence[str]) -> str:
     )
     # Only our own style sheet and drawings are trusted as markup; every other text is escaped.
     environment.filters["drawing"] = Markup
+    environment.globals["css"] = Markup((_HERE / "report.css").read_text("utf-8"))
+    return environment
+
+
+def _case_page(environment: Environment, page: CasePage) -> str:
+    return environment.get_template("case.html.j2").render(case=page)
+
+
+def _index(environment: Environment, evaluation: Evaluation, tables: Sequence[str]) -> str:
+    inputs = evaluation.inputs
     return environment.get_template("index.html.j2").render(
-        css=Markup((_HERE / "report.css").read_text("utf-8")),
         method=evaluation.method,
         facts=sections.facts(evaluation),
         summary=sections.summary(evaluation),
@@ -106,6 +118,8 @@ def _page(evaluation: Evaluation, tables: Sequence[str]) -> str:
         turns=inputs.truth.turns if inputs.truth else (),
         retrieval=sections.retrieval_table(inputs),
         retrieval_figures=sections.retrieval_figures(evaluation),
+        cases=case_table(inputs.cases),
+        case_reason=inputs.case_reason,
         news_figures=sections.news_figures(inputs),
         sources=sections.source_table(inputs),
         importance=sections.importance_table(inputs),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from finevolve_pipeline.evaluation.case import CaseStudy
 from finevolve_pipeline.settings import Experiment, Settings
 
 
@@ -42,6 +43,8 @@ class ReportInputs:
         news_sample: a few `BenchmarkNews` or `NewsWindow` rows to look at, may be empty; 12 are shown.
         manifests: what made the dataset and the runs, by heading: versions, digests. Plain JSON values.
         truth: what was planted, for a synthetic world.
+        cases: sector-days that get a page of their own.
+        case_reason: why these, in words.
     """
 
     settings: Settings
@@ -55,6 +58,8 @@ class ReportInputs:
     news_sample: pd.DataFrame
     manifests: Mapping[str, Mapping[str, object]]
     truth: PlantedTruth | None = None
+    cases: tuple[CaseStudy, ...] = ()
+    case_reason: str = ""
 
     @property
     def sessions(self) -> tuple[str, ...]:

@@ -42,10 +42,11 @@ _STAGE_NAMES = {OVERALL: "Overall", COLD_START: "Cold start", EXPLOITATION: "Exp
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its text, and for heat maps a strength in [-1, 1]."""
+    """One cell: its text, for heat maps a strength in [-1, 1], and the page that it leads to."""
 
     text: str
     strength: float | None = None
+    href: str = ""
 
 
 @dataclass(frozen=True)
@@ -427,34 +428,39 @@ def invalid_table(evaluation: Evaluation) -> TableView | None:
 
 
 def retrieval_table(inputs: ReportInputs) -> TableView | None:
-    """What was retrieved, by run; None if no mechanism retrieved anything."""
-    found = diagnostics.retrieval_summary(inputs.retrievals).set_index("experiment")
-    found = found.reindex([e.key for e in inputs.settings.all_experiments]).dropna(how="all").reset_index()
+    """What was retrieved, by run and kind; None if no mechanism retrieved anything."""
+    found = diagnostics.retrieval_summary(inputs.retrievals)
+    order = {experiment.key: place for place, experiment in enumerate(inputs.settings.all_experiments)}
+    found = found[found["experiment"].isin(list(order))]
     if found.empty:
         return None
     rows = [
         [
             str(row["experiment"]),
+            str(row["kind"]).replace("_", " "),
             _number(row["memories"], 0),
             _number(row["per_prediction"]),
             _number(row["age_median"], 0),
             _number(row["age_p90"], 0),
+            _share(row["from_this_session"]),
             _share(row["from_previous_session"]),
             _share(row["matured_share"]),
             _share(row["news_overlap"]),
             _number(row["similarity"], 3),
         ]
-        for row in found.to_dict("records")
+        for row in found.sort_values("experiment", key=lambda keys: keys.map(order), kind="stable").to_dict("records")
     ]
-    columns = ["Run", "Memories", "Per prediction", "Median age", "90 % age", "From yesterday", "Matured"]
+    columns = ["Run", "Kind", "Memories", "Per prediction", "Median age", "90 % age", "From today", "From yesterday"]
     return text_table(
         "Memories shown; ages in sessions",
-        [*columns, "News overlap", "Similarity"],
+        [*columns, "Outcomes known", "News overlap", "Similarity"],
         rows,
-        notes=[
-            "From yesterday: share of memories made on the previous session. Matured: share of a memory's "
-            "horizons whose outcome was known. News overlap: Jaccard index of article ids, the memory's and "
-            "the day's.",
+        2,
+        [
+            "From today: share of memories made on that very session, from outcomes that had just become known; from "
+            "yesterday: on the session before. Outcomes known: share of the outcomes of what a memory rests on that "
+            "were known. News overlap: Jaccard index of article ids, of what it rests on and of the day. Similarity: "
+            "cosine, – where none is compared.",
         ],
     )
 
@@ -494,7 +500,10 @@ def _retrieval_figure(
         list(labels.values()),
         evaluation.marks,
     )
-    reading = "Means over industries. A young memory that shares today's news is yesterday rather than experience."
+    reading = (
+        "Means over the memories of all industries. A young prediction that shares today's news is yesterday rather "
+        "than experience. What was made from outcomes may be young: its age is the lesson's, not that of the news."
+    )
     return FigureView(title, reading, drawing)
 
 

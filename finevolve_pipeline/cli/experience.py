@@ -1,0 +1,361 @@
+"""Commands that show experience: memory (what an agent knew on a day) and case (what it did with it)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.cells import cell_len
+from rich.text import Text
+
+from finevolve_pipeline import calendar
+from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, print_table, results
+from finevolve_pipeline.errors import CalendarError, MissingPartitionError, SettingsError
+from finevolve_pipeline.evaluation.case import (
+    CaseRun,
+    CaseStudy,
+    Realised,
+    Scored,
+    SectorDay,
+    build_case,
+    lists_experience,
+)
+from finevolve_pipeline.evaluation.report.case_pages import (
+    CasePage,
+    ExperienceView,
+    MemoryView,
+    PredictionView,
+    case_page,
+)
+from finevolve_pipeline.evaluation.report.sections import TableView
+from finevolve_pipeline.graph import SINGLE
+from finevolve_pipeline.mechanisms.base import Experience
+from finevolve_pipeline.replay.runner import experience_at
+from finevolve_pipeline.settings import Experiment
+from finevolve_pipeline.universe import industry
+
+_PIECES = re.compile(r"\s+|[^\s\u2e80-\U0003ffff]+|.")
+"""Blanks, words, and the single characters of scripts without blanks."""
+
+_ARTICLE_CHARACTERS = 160
+"""Of an article's body in the terminal; `--json` and the report have all of it."""
+
+
+@click.command("memory")
+@click.argument("experiment")
+@click.option("--sector", required=True, help="A code (801170, 801170.SI) or a name.")
+@click.option("--as-of", type=Day(), help="Session, or the one before that day (default: the last one replayed).")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Pieces shown; --json has all.")
+@json_option
+def memory_command(experiment: str, sector: str, as_of: dt.date | None, limit: int, as_json: bool) -> None:
+    """What EXPERIMENT's agent of a sector knew when it predicted on a session, newest first.
+
+    That is what was kept of the days before, and what that day's outcomes taught. Shown as rank n: it was the n-th
+    piece of experience in the prompt of that day.
+    """
+    pipeline = Pipeline.in_force()
+    run, chosen = pipeline.settings.experiment(experiment), industry(sector)
+    if chosen.code not in pipeline.settings.benchmark.codes:
+        raise SettingsError(f"sector {chosen.code}: not predicted here; choose one of benchmark.industries")
+    place = SectorDay(chosen, _stored_session(pipeline, run, as_of))
+    parts = pipeline.parts(run)
+    known = experience_at(run, parts, pipeline.store.replays, place.session, chosen.code)[::-1]
+    ranks = _ranks(pipeline, run, place)
+    if as_json:
+        emit_json(
+            {
+                "experiment": run.key,
+                "sector": chosen.code,
+                "session": place.session,
+                "keeps_experience": lists_experience(run, parts),
+                "experience": [_piece(one, ranks.get(one.memory_id)) for one in known],
+            }
+        )
+        return
+    if not lists_experience(run, parts):
+        results.print(f"{run.key}: the mechanism {run.mechanism} keeps no experience", markup=False)
+        return
+    _print_known(run, place, known, ranks, limit)
+
+
+def _stored_session(pipeline: Pipeline, experiment: Experiment, asked: dt.date | None) -> dt.date:
+    """The session asked for, or the one before that day; the last replayed one where none is asked for.
+
+    Raises:
+        CalendarError: it lies before the window.
+        MissingPartitionError: it has not been replayed.
+    """
+    stored = pipeline.store.replays.sessions(experiment.key)
+    if not stored:
+        raise MissingPartitionError(f"experiment {experiment.key}: nothing replayed yet; `finevolve run` does it")
+    if asked is None:
+        return stored[-1]
+    session = asked if calendar.is_session(asked) else calendar.sessions_around(asked)[0]
+    first = pipeline.settings.benchmark.sessions[0]
+    if session is None or session < first:
+        raise CalendarError(f"--as-of {asked}: lies before the window's first session {first}; give a later day")
+    if session not in stored:
+        raise MissingPartitionError(
+            f"replay {experiment.key} {session}: not stored; the last one is {stored[-1]}; "
+            f"`finevolve run --to {session}` makes it"
+        )
+    return session
+
+
+def _ranks(pipeline: Pipeline, experiment: Experiment, place: SectorDay) -> dict[str, int]:
+    """The rank of each piece of experience that was shown."""
+    shown = pipeline.store.replays.read_retrievals(experiment.key, [place.session], ["code", "memory_id", "rank"])
+    own = shown[shown["code"] == place.industry.code]
+    return dict(zip(own["memory_id"], own["rank"].tolist(), strict=True))
+
+
+def _piece(one: Experience, rank: int | None) -> dict[str, object]:
+    return {
+        "memory_id": one.memory_id,
+        "kind": one.kind,
+        "horizons": one.horizons,
+        "made_on": one.made_on,
+        "available_from": one.available_from,
+        "sources": one.sources,
+        "q": one.q,
+        "visits": one.visits,
+        "rank": rank,
+        "text": one.text,
+    }
+
+
+def _print_known(
+    experiment: Experiment, place: SectorDay, known: Sequence[Experience], ranks: dict[str, int], limit: int
+) -> None:
+    counted = f"{len(known)} piece{'' if len(known) == 1 else 's'} of experience"
+    _print(f"{experiment.key} on {place.title}: {counted}, {len(ranks)} of them shown", style="bold")
+    for one in known[:limit]:
+        rank = ranks.get(one.memory_id)
+        horizons = ", ".join(f"{horizon}d" for horizon in one.horizons)
+        results.print()
+        _print(
+            f"{one.memory_id}  {one.kind.replace('_', ' ')} for {horizons}"
+            + (f", shown as rank {rank}" if rank is not None else ""),
+            style="bold",
+        )
+        _print(", ".join([*_utility(one), f"made on {one.made_on}, available from {one.available_from}"]), 2)
+        if one.sources != (one.memory_id,):
+            _print(f"from {', '.join(one.sources)}", 2)
+        _print(one.text, 2)
+    if len(known) > limit:
+        results.print()
+        results.print(f"{len(known) - limit} older ones not shown; --limit shows more of them, --json all")
+
+
+def _utility(one: Experience) -> list[str]:
+    """Q and visits, where the mechanism has them."""
+    if one.q is None:
+        return []
+    if isinstance(one.q, dict):
+        q = ", ".join(f"Q {value:+.4f} at {horizon}d" for horizon, value in one.q.items())
+    else:
+        q = f"Q {one.q:+.4f}"
+    return [q, f"{one.visits or 0} visits"]
+
+
+@click.command("case")
+@click.argument("sector")
+@click.argument("day", type=Day())
+@click.option(
+    "--experiments", "named", multiple=True, help="Keys with commas between, or repeatedly (default: all that have it)."
+)
+@json_option
+def case_command(sector: str, day: dt.date, named: tuple[str, ...], as_json: bool) -> None:
+    """SECTOR on the session DAY: its news, what each experiment recalled, its prediction, and what then happened.
+
+    SECTOR is a code (801170, 801170.SI) or a name. Outcomes are told whether or not they were known that day.
+    """
+    pipeline = Pipeline.in_force()
+    settings = pipeline.settings
+    place = SectorDay(industry(sector), day)
+    calendar.session_index(day)
+    keys = [key.strip() for one in named for key in one.split(",") if key.strip()]
+    asked = [settings.experiment(key) for key in dict.fromkeys(keys)] or settings.all_experiments
+    parts = {experiment: pipeline.parts(experiment) for experiment in asked}
+    study = build_case(place, parts, pipeline.store.replays, pipeline.store.read("alpha", SINGLE))
+    if as_json:
+        emit_json(_document(study))
+    else:
+        _print_case(case_page(study, ""))
+
+
+def _document(study: CaseStudy) -> dict[str, object]:
+    return {
+        "sector": study.place.industry.code,
+        "name": study.place.industry.name_en,
+        "session": study.place.session,
+        "news": [
+            {
+                "article_id": item.article_id,
+                "published_at": item.published_at,
+                "importance": item.importance,
+                "source": item.source,
+                "title": item.title,
+                "content": item.content,
+                "importance_reason": item.importance_reason,
+                "topics": item.topics,
+                "industries": item.industries,
+            }
+            for item in study.news
+        ],
+        "market": {
+            "close": study.market.close,
+            "trailing": [
+                {"sessions": b.sessions, "industry": b.industry, "benchmark": b.benchmark, "excess": b.excess}
+                for b in study.market.trailing
+            ],
+        },
+        "outcomes": {one.horizon: _outcome(one) for one in study.realised},
+        "experiments": {run.experiment.key: _run(run) for run in study.runs},
+        "not_replayed": study.absent,
+    }
+
+
+def _outcome(one: Realised) -> dict[str, object]:
+    return {
+        "known_on": one.known_on,
+        "points": one.points,
+        "industry_return": one.industry_return,
+        "benchmark_return": one.benchmark_return,
+        "alpha": one.alpha,
+        "standing": "known" if one.is_known else one.told,
+    }
+
+
+def _scores(scores: Sequence[Scored]) -> dict[int, object]:
+    return {
+        one.realised.horizon: {
+            "score": one.score,
+            "invalid_reason": one.invalid_reason,
+            "verdict": one.verdict,
+            "alpha": one.realised.alpha,
+            "known_on": one.realised.known_on,
+        }
+        for one in scores
+    }
+
+
+def _run(run: CaseRun) -> dict[str, Any]:
+    return {
+        "scores": _scores(run.scores),
+        "confidence": run.confidence,
+        "key_factor": run.key_factor,
+        "logic_chain": run.logic_chain,
+        "articles": run.articles,
+        "articles_cut": run.articles_cut,
+        "known": run.known,
+        "retrieved": [
+            {
+                "rank": one.rank,
+                "memory_id": one.memory_id,
+                "kind": one.kind,
+                "horizons": one.horizons,
+                "made_on": one.made_on,
+                "available_from": one.available_from,
+                "age": one.age,
+                "similarity": one.similarity,
+                "q": one.q,
+                "visits": one.visits,
+                "selection_score": one.selection_score,
+                "matured_share": one.matured_share,
+                "news_overlap": one.news_overlap,
+                "text": one.text,
+                "sources": {source.memory_id: _scores(source.scores) for source in one.sources},
+            }
+            for one in run.retrieved
+        ],
+    }
+
+
+def _print_case(page: CasePage) -> None:
+    _print(page.title, style="bold")
+    results.print()
+    for table in (page.overview, page.outcome):
+        _print_view(table)
+    _print("News", style="bold underline")
+    _print(page.news_note)
+    for article in page.news:
+        cut = "" if article.shown else ", cut"
+        results.print()
+        _print(f"{article.published}  importance {article.importance}, {article.source}{cut}")
+        _print(article.title, 2, style="bold")
+        if article.content:
+            most = _ARTICLE_CHARACTERS
+            _print(article.content if len(article.content) <= most else f"{article.content[:most]}…", 2)
+    results.print()
+    _print_view(page.market)
+    recalled = {run.anchor: run for run in page.experience}
+    for prediction in page.predictions:
+        _print_run(prediction, recalled.get(prediction.anchor))
+    if page.experience:
+        _print(page.legend)
+
+
+def _print_view(view: TableView) -> None:
+    print_table(view.caption, view.columns, [[cell.text for cell in row] for row in view.rows], view.numeric_from)
+    for note in view.notes:
+        _print(note)
+    results.print()
+
+
+def _print_run(prediction: PredictionView, experience: ExperienceView | None) -> None:
+    _print(prediction.label, style="bold underline")
+    if experience is None:
+        _print("No experience was retrieved.", 2)
+    else:
+        _print("Experience retrieved", 2, style="bold")
+        _print(experience.note, 2)
+        for memory in experience.memories:
+            _print_memory(memory)
+    results.print()
+    told = "; ".join(f"{row[0].text} {row[1].text}" for row in prediction.scores.rows)
+    _print("Prediction and reasoning", 2, style="bold")
+    _print(told, 2)
+    for what, value in prediction.facts:
+        _print(f"{what}: {value}", 2)
+    _print(prediction.reasoning, 2)
+    results.print()
+
+
+def _print_memory(memory: MemoryView) -> None:
+    results.print()
+    _print(memory.heading, 2, style="bold")
+    _print(memory.memory_id, 4)
+    _print(", ".join(f"{what} {value}" for what, value in memory.numbers), 4)
+    _print(memory.text, 4)
+    for line in memory.sources:
+        _print(line, 4)
+
+
+def _print(text: str, indent: int = 0, style: str = "") -> None:
+    """A paragraph. It may be anybody's text: what would move the cursor or turn the writing round is left out."""
+    harmless = "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf"))
+    for line in wrapped(harmless, max(1, results.width - indent)):
+        results.print(Text(" " * indent + line, style=style), soft_wrap=True)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns; Chinese may be broken anywhere, other words are kept whole if they
+    fit a line."""
+    lines = []
+    for paragraph in text.expandtabs(4).split("\n"):
+        line = ""
+        for piece in _PIECES.findall(paragraph):
+            if cell_len(line) + cell_len(piece) > width:
+                lines += [line.rstrip()] if line else []
+                line, piece = "", piece.lstrip()
+                while cell_len(piece) > width:
+                    head, piece = piece[:width], piece[width:]
+                    lines.append(head)
+            line += piece
+        lines.append(line.rstrip())
+    return lines
