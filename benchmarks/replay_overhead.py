@@ -160,11 +160,12 @@ def main() -> None:
     arguments.add_argument("--articles", type=int, default=60, help="articles a calendar day")
     arguments.add_argument("--characters", type=int, default=120, help="characters of an article")
     arguments.add_argument("--home", type=Path, help="replay this home's stored tables through Dagster instead")
+    arguments.add_argument("--mechanisms", nargs="+", default=load_settings().experiments.mechanisms)
     given = arguments.parse_args()
     if given.home:
         with tempfile.TemporaryDirectory() as folder:
             print(HEAD)
-            for mechanism in ("pipe", "mem0", "memrl"):
+            for mechanism in given.mechanisms:
                 print(row(mechanism, measured_in_dagster(mechanism, given.home.absolute(), Path(folder))), flush=True)
         print_inspect()
         return
@@ -177,12 +178,12 @@ def main() -> None:
         embedder = HashingEmbedder(settings.embedder.dimensions, settings.embedder.ngrams)
         print(f"{len(sessions)} sessions, {given.articles} articles a day of {given.characters} characters")
         print(HEAD)
-        for mechanism in ("pipe", "mem0", "memrl"):
+        for mechanism in given.mechanisms:
             backbone = TimedBackbone(RulesBackbone())
             parts = Parts(settings, tables, backbone, embedder)
             print(row(mechanism, measured(mechanism, parts, backbone, home / "replay")), flush=True)
         used = sum(path.stat().st_size for path in (home / "replay").rglob("*") if path.is_file())
-        print(f"\nReplay store: {used / 1e6:.1f} MB for {3 * len(sessions)} days")
+        print(f"\nReplay store: {used / 1e6:.1f} MB for {len(given.mechanisms) * len(sessions)} days")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"Peak memory, the generated tables included: {peak:.0f} MB")
     print_inspect()

@@ -49,6 +49,9 @@ WORLD = SynthSettings(
 DAYS = tuple(session.isoformat() for session in WORLD.sessions)
 
 SETTINGS = """\
+[experiments]
+mechanisms = ["pipe", "mem0", "memrl"]
+
 [benchmark]
 first_session = {first}
 last_session = {last}
