@@ -55,7 +55,7 @@ def test_an_entry_point_that_is_none_is_refused(monkeypatch, value, message):
 
 def test_an_unknown_mechanism_lists_the_known_ones(monkeypatch):
     offer(monkeypatch, "outside", f"{__name__}:Outside")
-    with pytest.raises(SettingsError, match="mechanism 'dreams': not among pipe, mem0, memrl, .*, outside"):
+    with pytest.raises(SettingsError, match=r"mechanism 'dreams': not among pipe, mem0, memrl, .*, outside"):
         registry.mechanism_class("dreams")
 
 
