@@ -5,6 +5,7 @@ The server runs in this process and answers from the prompt's digest, so that eq
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
@@ -301,6 +302,36 @@ def test_a_bundle_of_answers_makes_the_same_bytes_without_key_or_server(
     bench.finevolve("cache", "import", bundle, home=again.home, config=again.config).expect()
     again.run("--cache", "replay-only", "--json", environment={"A_KEY": ""}).expect()
     assert results(again) == results(bench)
+    assert len(server.log) == seen
+
+
+WRITING = ("reflexion", "expel", "reasoningbank", "mem0_full", "expel_original")
+
+
+def test_mechanisms_that_write_ask_the_model_count_their_updates_and_replay_from_the_cache(
+    bench: Bench, server: ModelServer, tmp_path: Path
+) -> None:
+    plain = bench.config.read_text()
+    bench.config.write_text(plain.replace(json.dumps(list(MECHANISMS)), json.dumps(WRITING)))
+    bench.serve(server.base_url)
+    bench.run("--json").expect()
+    assert max(asked(server).values()) == 1
+    maturing = 31 * (3 + 2)  # horizons 1 and 2 mature on three and on two of the four sessions
+    expected = {"reflexion": 31 * 3, "expel": maturing, "reasoningbank": maturing, "expel_original": 31 * 3}
+    for mechanism in WRITING:
+        manifests = [bench.replays.manifest(f"{mechanism}-served", session) for session in SESSIONS[:4]]
+        updates = sum(manifest.counts.updates for manifest in manifests)
+        assert updates == expected.get(mechanism, updates) > 0
+        assert sum(manifest.usage.calls for manifest in manifests) == 31 * 4 + updates
+        assert sum(manifest.counts.update_failures + manifest.counts.invalid for manifest in manifests) == 0
+    spent = bench.finevolve("usage", "--by", "phase", "--json", home=bench.home, config=bench.config).expect().document
+    phases = {"reflect", "extract_insight", "extract_reasoning", "extract_facts", "update_memory", "update_rules"}
+    assert phases <= {row["group"]["phase"] for row in spent["groups"]}
+    seen = len(server.log)
+    again = Bench(bench.finevolve, tmp_path / "again", bench.world)
+    shutil.copytree(bench.home, again.home, ignore=shutil.ignore_patterns("replay", "dagster"))
+    again.run("--cache", "replay-only", "--json", environment={"A_KEY": ""}).expect()
+    assert contents(again.home, ("replay",)) == contents(bench.home, ("replay",))
     assert len(server.log) == seen
 
 

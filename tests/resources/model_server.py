@@ -86,7 +86,7 @@ class Question:
 
     @property
     def wants(self) -> str:
-        """Which kind of answer: prediction, tags or tag_batch."""
+        """Which kind of answer, by the schema's name: prediction, tags, reflection, ...; without one, by the prompt."""
         named = (self.body.get("response_format") or {}).get("json_schema", {}).get("name")
         if named:
             return str(named)
@@ -121,6 +121,15 @@ def default_answer(question: Question) -> str:
             answer: dict[str, Any] = _prediction(question, seed)
         case "tag_batch":
             answer = _tag_batch(question, seed)
+        case "reflection" | "insight" as kind:
+            answer = {kind: f"第{seed[0]}条教训：订单增加时利润改善。"}
+        case "reasoning_items":
+            item = {"title": f"策略{seed[0]}", "description": "订单", "content": "订单增加时利润改善。"}
+            answer = {"items": [item] * (seed[1] % 4)}
+        case "facts":
+            answer = {"facts": [f"订单{one}增加" for one in seed[: seed[0] % 3]]}
+        case "rule_operations" | "memory_operations" as kind:
+            answer = {"operations": [{"operation": "ADD", kind.partition("_")[0]: 0, "text": f"看订单{seed[0]}"}]}
         case _:
             answer = _tags(seed)
     return json.dumps(answer, ensure_ascii=False)
