@@ -389,7 +389,7 @@ class Graph:
             "finevolve_pipeline.evaluation.stages",
             "finevolve_pipeline.evaluation.comparison",
             settings={
-                **self.settings.evaluation.model_dump(mode="json"),
+                **self.settings.evaluation.model_dump(mode="json", exclude={"cases"}),
                 "industries": list(self.settings.benchmark.codes),
             },
         )

@@ -250,7 +250,7 @@ class _Aftermath:
         own = alpha[alpha["code"] == code]
         self.horizons = horizons
         self._rows = {(row["predicted_on"], row["horizon"]): row for row in own.to_dict("records")}
-        self._closes_until = str(alpha.loc[alpha["alpha"].notna(), "matured_on"].max())
+        self._closes_until = max(alpha.loc[alpha["alpha"].notna(), "matured_on"], default="")
 
     def of(self, session: dt.date, horizon: int) -> Realised:
         """Over one horizon."""

@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Sequence
 from functools import lru_cache
 
-from finevolve_pipeline.embedding import Embedder, Vectors
+from finevolve_pipeline.embedding import Embedder, NoVectors, Vectors
 from finevolve_pipeline.errors import LookAheadError
 from finevolve_pipeline.mechanisms.base import MaturedPrediction, Trajectory, memory_id, sector_of, session_of
 from finevolve_pipeline.news.block import NewsBlock
@@ -91,6 +91,8 @@ class History:
         They are made for all sectors in one batch, so that a live day and a resumed one embed the same
         texts together; and kept until the outcomes of the session are known, when some mechanisms want them again.
         """
+        if isinstance(self._embedder, NoVectors):
+            return self._embedder.embed([""] * len(self._row))  # so that no news has to be read
         if session not in self._keys:
             day = self._gateway.news(session, self._asker)
             self._keys[session] = self._embedder.embed([day[code].text for code in self._row])

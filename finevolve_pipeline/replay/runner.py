@@ -309,11 +309,11 @@ class _Run:
         for day in path:
             self._store.manifest(key, day)
         chain = self._chain((code,))
-        for day, frozen in self._stored_trajectories(path):
+        for day, frozen in self._stored_trajectories(path, (code,)):
             chain.gateway.advance(day)
             phase = MATURE if day == session else None
             entries = [entry for entry in self._store.events(key, day, phase) if entry["code"] == code]
-            chain.history.record([one for one in frozen if one.code == code and day != session])
+            chain.history.record(frozen if day != session else [])
             apply_events(day, [chain.mechanism.decode(entry) for entry in entries], chain.mechanism)
         return chain.mechanism.experiences(code)
 
@@ -368,7 +368,7 @@ class _Run:
         """Bring the chain's state to the end of stored sessions by applying their journals."""
         if not sessions:
             return
-        for session, frozen in self._stored_trajectories(sessions):
+        for session, frozen in self._stored_trajectories(sessions, chain.codes):
             chain.gateway.advance(session)
             due = matured(chain.gateway.outcomes(session, _REPLAY), chain.history)
             chain.history.settle([one for code in chain.codes for one in due.get(code, ())])
@@ -376,10 +376,14 @@ class _Run:
             entries = self._store.events(self._experiment.key, session)
             apply_events(session, [chain.mechanism.decode(entry) for entry in entries], chain.mechanism)
 
-    def _stored_trajectories(self, sessions: Sequence[dt.date]) -> Iterator[tuple[dt.date, list[Trajectory]]]:
+    def _stored_trajectories(
+        self, sessions: Sequence[dt.date], codes: Sequence[str]
+    ) -> Iterator[tuple[dt.date, list[Trajectory]]]:
         key = self._experiment.key
         predictions = self._store.read_predictions(key, sessions)
+        predictions = predictions[predictions["code"].isin(codes)]
         retrievals = self._store.read_retrievals(key, sessions, ["session", "code", "rank", "memory_id"])
+        retrievals = retrievals[retrievals["code"].isin(codes)]
         references: dict[tuple[str, str], list[str]] = {}
         for session, code, _rank, memory in sorted(zip(*_columns(retrievals), strict=True)):
             references.setdefault((session, code), []).append(memory)

@@ -104,6 +104,8 @@ LOOKING = {
     "ic of a stage": ["ic", "--stage", "exploitation", "--method", "pearson"],
     "alpha": ["alpha", "801170", "2025-01-03"],
     "alpha by name": ["alpha", "交通运输", "2025-01-03"],
+    "memory": ["memory", "mem0-rules", "--sector", "801170"],
+    "case": ["case", "801170", "2025-01-08"],
     "doctor": ["doctor"],
     "usage": ["usage"],
     "estimate": ["estimate"],

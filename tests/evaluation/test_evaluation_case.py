@@ -335,6 +335,11 @@ def test_the_closes_tell_a_missing_outcome_from_one_that_lies_ahead(replayed: Re
     assert [one.known_on for one in found.realised] == [SESSIONS[6], SESSIONS[7], SESSIONS[9]]
 
 
+def test_where_no_outcome_is_known_all_lie_ahead(replayed: ReplayStore, parts: Parts) -> None:
+    found = build_case(CASE, all_of(parts), replayed, ALPHA.assign(alpha=math.nan))
+    assert {one.told for one in found.realised} == {"not known yet"}
+
+
 def test_a_horizon_that_ends_beyond_the_calendar_is_not_known(replayed: ReplayStore, parts: Parts) -> None:
     alpha = ALPHA[ALPHA["horizon"] != 4]
     last = build_case(CASE, all_of(parts), replayed, alpha).realised[-1]
