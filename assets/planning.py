@@ -11,9 +11,9 @@ import datetime as dt
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
@@ -38,6 +38,11 @@ class Wanted:
     sessions: tuple[dt.date, ...]
     experiments: tuple[str, ...]
     partitions: Mapping[str, tuple[str, ...]]
+
+    def without(self, experiments: Collection[str]) -> Wanted:
+        """The same for all other experiments."""
+        kept = tuple(key for key in self.experiments if key not in experiments)
+        return replace(self, experiments=kept, partitions={**self.partitions, "ic_by_experiment": kept})
 
 
 @dataclass(frozen=True)

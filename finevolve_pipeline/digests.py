@@ -89,6 +89,8 @@ def source_digest(*modules: str) -> str:
     """
     found: dict[str, str] = {}
     for module in modules:
+        if module == "__main__":
+            raise ModuleNotFoundError("code of a script or notebook has no name to be found by: put it into a module")
         spec = importlib.util.find_spec(module)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(module)

@@ -132,6 +132,8 @@ class Table:
 SINGLE = "all"
 """Partition key of an unpartitioned table."""
 
+_OF_RUNS = ("replay", "ic_by_experiment")
+
 LANDING = "landing_"
 """Prefix of the tables that imports fill: landing_news, landing_industry_bars, landing_benchmark_bars."""
 
@@ -418,8 +420,12 @@ class Graph:
         keys = tuple(experiment.key for experiment in self.settings.all_experiments)
 
         def inputs(_: str, reader: TableReader) -> tuple[Input, ...]:
-            ran = [key for key in keys if reader.digest("replay", key) is not None]
-            of_runs = [Input(name, key) for key in ran for name in ("replay", "ic_by_experiment")]
+            of_runs = [
+                Input(name, key)
+                for key in keys
+                if all(reader.digest(table, key) is not None for table in _OF_RUNS)
+                for name in _OF_RUNS
+            ]
             return (*of_runs, Input("alpha", SINGLE))
 
         def build(_: str, reader: TableReader) -> pd.DataFrame:

@@ -493,7 +493,9 @@ class Settings(_Section):
             if experiment.key == key:
                 return experiment
         known = ", ".join(e.key for e in self.all_experiments)
-        raise SettingsError(f"experiment {key!r}: not among {known}; add it under [experiments] in finevolve.toml")
+        meant = " or ".join(e.key for e in self.all_experiments if e.mechanism == key)
+        advice = f"do you mean {meant}?" if meant else "add it under [experiments] in finevolve.toml"
+        raise SettingsError(f"experiment {key!r}: not among {known}; {advice}")
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:

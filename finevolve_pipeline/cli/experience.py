@@ -35,7 +35,7 @@ from finevolve_pipeline.evaluation.report.sections import TableView
 from finevolve_pipeline.graph import SINGLE
 from finevolve_pipeline.mechanisms.base import Experience
 from finevolve_pipeline.replay.runner import experience_at
-from finevolve_pipeline.settings import Experiment
+from finevolve_pipeline.settings import Experiment, Settings
 from finevolve_pipeline.universe import industry
 
 _PIECES = re.compile(r"\s+|[^\s\u2e80-\U0003ffff]+|.")
@@ -98,12 +98,22 @@ def _stored_session(pipeline: Pipeline, experiment: Experiment, asked: dt.date |
     first = pipeline.settings.benchmark.sessions[0]
     if session is None or session < first:
         raise CalendarError(f"--as-of {asked}: lies before the window's first session {first}; give a later day")
+    _require_in_window(session, pipeline.settings)
     if session not in stored:
         raise MissingPartitionError(
             f"replay {experiment.key} {session}: not stored; the last one is {stored[-1]}; "
             f"`finevolve run --to {session}` makes it"
         )
     return session
+
+
+def _require_in_window(session: dt.date, settings: Settings) -> None:
+    """Raises `CalendarError` if nothing is predicted on that session."""
+    window = settings.benchmark.sessions
+    if session not in window:
+        raise CalendarError(
+            f"session {session}: lies outside the prediction window {window[0]} to {window[-1]}; give one within it"
+        )
 
 
 def _ranks(pipeline: Pipeline, experiment: Experiment, place: SectorDay) -> dict[str, int]:
@@ -178,6 +188,7 @@ def case_command(sector: str, day: dt.date, named: tuple[str, ...], as_json: boo
     settings = pipeline.settings
     place = SectorDay(industry(sector), day)
     calendar.session_index(day)
+    _require_in_window(day, settings)
     keys = [key.strip() for one in named for key in one.split(",") if key.strip()]
     asked = [settings.experiment(key) for key in dict.fromkeys(keys)] or settings.all_experiments
     parts = {experiment: pipeline.parts(experiment) for experiment in asked}

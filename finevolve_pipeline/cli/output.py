@@ -29,7 +29,7 @@ from finevolve_pipeline.calendar import parse_day
 from finevolve_pipeline.definitions import build_graph
 from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.graph import Graph
-from finevolve_pipeline.mechanisms.registry import mechanism_class, mechanism_settings, sample_seed
+from finevolve_pipeline.mechanisms.registry import BUILT_IN, KIND, mechanism_class, mechanism_settings, sample_seed
 from finevolve_pipeline.replay.runner import Parts
 from finevolve_pipeline.settings import Experiment, Settings, finevolve_home, load_settings
 from resources.backbones import build_backbone
@@ -82,10 +82,10 @@ class Pipeline:
             SettingsError: the settings, or those of a mechanism, cannot be used, or the home is no folder.
         """
         settings = load_settings()
-        for name in settings.experiments.mechanisms:
-            section = settings.mechanisms[name]
-            mechanism_settings(name, mechanism_class(name, section), section)
-            sample_seed(name, section)
+        for name, section in settings.mechanisms.items():
+            if name in settings.experiments.mechanisms or section.get(KIND, name) in BUILT_IN:
+                mechanism_settings(name, mechanism_class(name, section), section)
+                sample_seed(name, section)
         home = finevolve_home()
         require_folder(home)
         return Pipeline(settings, home)

@@ -147,8 +147,11 @@ def _reaching_back(pipeline: Pipeline, experiments: Sequence[str], first: dt.dat
 def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
     """Inputs, then the replay, then evaluation and report; only what is due.
 
+    An experiment that fails costs the others nothing: they are evaluated before its error is raised.
+
     Raises:
         ExperimentLockedError: another process replays one of the experiments; nothing has been done then.
+        RunFailed: an experiment could not be replayed.
     """
     for key in wanted.experiments:
         pipeline.store.replays.require_unlocked(key)
@@ -157,15 +160,21 @@ def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
         materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home, observer), instance)
         for layer in INPUT_LAYERS:
             _bring_up(pipeline, wanted, layer, materialiser, observer)
-        _replay_all(pipeline, wanted, jobs, progress, instance)
-        for layer in EVALUATION_LAYERS:
-            _bring_up(pipeline, wanted, layer, materialiser, observer)
-        if not report_is_fresh(pipeline.graph, pipeline.store) or not recorded(instance, "report"):
-            task = progress.add_task("report", total=1)
-            materialiser.materialise(["report"])
-            progress.advance(task)
+        failed = _replay_all(pipeline, wanted, jobs, progress, instance)
+        left = wanted.without({key for one in failed for key in one.experiments})
+        if left.experiments:
+            for layer in EVALUATION_LAYERS:
+                _bring_up(pipeline, left, layer, materialiser, observer)
+            if not report_is_fresh(pipeline.graph, pipeline.store) or not recorded(instance, "report"):
+                task = progress.add_task("report", total=1)
+                materialiser.materialise(["report"])
+                progress.advance(task)
         if not progress.tasks:
             messages.print("nothing is due: everything is stored and fresh")
+    if failed and left.experiments:
+        done = f"{len(left.experiments)} experiments are evaluated" if len(left.experiments) > 1 else "one is evaluated"
+        messages.print(f"{done}, without {', '.join(key for one in failed for key in one.experiments)}")
+    _raise_all([one.error for one in sorted(failed, key=lambda one: one.error.exit_code, reverse=True)])
 
 
 def _bring_up(
@@ -206,6 +215,14 @@ class _Group:
     first: dt.date
 
 
+@dataclass(frozen=True)
+class _Failure:
+    """Experiments whose process failed, and of what."""
+
+    experiments: tuple[str, ...]
+    error: FinEvolveError
+
+
 @dataclass
 class _Child:
     """A process that replays experiments, and where it writes what it has to say."""
@@ -218,15 +235,15 @@ class _Child:
 
 def _replay_all(
     pipeline: Pipeline, wanted: Wanted, jobs: int, progress: Progress, instance: dg.DagsterInstance
-) -> None:
+) -> list[_Failure]:
     """Every experiment up to the last wanted session, in `jobs` processes at once.
 
-    One process's failure does not stop the others; it is told when all have ended.
+    One process's failure does not stop the others; it is among those returned when all have ended.
     """
     last = wanted.sessions[-1]
     waiting = _groups(pipeline.settings, _due_experiments(pipeline, wanted, recorded(instance, "replay")))
     running: list[_Child] = []
-    failures: list[FinEvolveError] = []
+    failures: list[_Failure] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -248,7 +265,7 @@ def _replay_all(
             except subprocess.TimeoutExpired:
                 child.process.kill()
                 child.process.wait()
-    _raise_all(sorted(failures, key=lambda failure: failure.exit_code, reverse=True))
+    return failures
 
 
 def _groups(settings: Settings, due: Sequence[tuple[str, dt.date]]) -> list[_Group]:
@@ -339,17 +356,18 @@ def _stored(store: ReplayStore, experiment: str, last: dt.date) -> int:
     return sum(session <= last for session in store.sessions(experiment))
 
 
-def _failures(child: _Child, code: int) -> list[FinEvolveError]:
+def _failures(child: _Child, code: int) -> list[_Failure]:
     """What a process that has ended failed of, nothing if it succeeded; its log is kept for the former only."""
     if code == 0:
         child.log.unlink(missing_ok=True)
         return []
     lines = child.log.read_text("utf-8", "replace").strip().splitlines()
     said = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None)
+    experiments = child.group.experiments
     if code == ExperimentLockedError.exit_code and said:
-        return [ExperimentLockedError(said)]
-    names = ", ".join(child.group.experiments)
-    return [RunFailed(said or f"replay of {names} ended with code {code}; see {child.log}")]
+        return [_Failure(experiments, ExperimentLockedError(said))]
+    told = said or f"replay of {', '.join(experiments)} ended with code {code}; see {child.log}"
+    return [_Failure(experiments, RunFailed(told))]
 
 
 def summary(pipeline: Pipeline, wanted: Wanted) -> dict[str, object]:

@@ -268,7 +268,8 @@ class Observations(Protocol):
 class MechanismSettings(BaseModel):
     """Base of the typed settings of a mechanism; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Strict: a text or a truth value is no number. TOML tells them apart.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 @dataclass(frozen=True)

@@ -77,9 +77,9 @@ def mechanism_class(name: str, section: Mapping[str, Any] | None = None) -> type
     offered = {point.name: point for point in entry_points(group=GROUP)}
     if kind not in offered:
         known = ", ".join([*BUILT_IN, *sorted(offered)])
+        where = f"the `kind` of [mechanisms.{name}]" if kind != name else "[experiments]"
         raise SettingsError(
-            f"mechanism {kind!r}: not among {known}; correct [experiments] or [mechanisms.{name}], or install the "
-            "package that offers it"
+            f"mechanism {kind!r}: not among {known}; correct {where}, or install the package that offers it"
         )
     return _loaded(offered[kind])
 
@@ -131,4 +131,7 @@ def code_digest(kind: type[Mechanism]) -> str:
     """Digest of the code behind a mechanism: the modules of its classes, of its events, and those it names."""
     modules = {base.__module__ for base in kind.__mro__ if issubclass(base, Mechanism)}
     modules |= {base.__module__ for event in kind.events for base in event.__mro__ if issubclass(base, Event)}
-    return source_digest(*sorted(modules | set(kind.code_modules)))
+    try:
+        return source_digest(*sorted(modules | set(kind.code_modules)))
+    except ModuleNotFoundError as unknown:
+        raise SettingsError(f"mechanism {kind.__name__}: its code cannot be identified ({unknown})") from None

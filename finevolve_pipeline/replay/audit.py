@@ -25,7 +25,7 @@ from pathlib import Path
 import pandas as pd
 
 from finevolve_pipeline import calendar
-from finevolve_pipeline.digests import digest_text
+from finevolve_pipeline.digests import digest_frame, digest_text
 from finevolve_pipeline.embedding import Embedder
 from finevolve_pipeline.errors import CalendarError, FinEvolveError, LookAheadError, MissingPartitionError
 from finevolve_pipeline.graph import TableReader
@@ -34,7 +34,7 @@ from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.stand_in import StandIn
 from finevolve_pipeline.mechanisms.base import Evidence, Outcome, sector_of
 from finevolve_pipeline.mechanisms.canaries import CANARIES
-from finevolve_pipeline.replay.clock import NEWS, OUTCOMES, known_outcomes, require_observable
+from finevolve_pipeline.replay.clock import INPUTS, NEWS, OUTCOMES, known_outcomes, require_observable
 from finevolve_pipeline.replay.day import Execution
 from finevolve_pipeline.replay.journal import APPEND, DATA_FILES, MANIFEST, MATURE, ReplayStore
 from finevolve_pipeline.replay.runner import DayDone, Parts, run, verify
@@ -220,7 +220,7 @@ class StoredRun:
             wrong = self.difference(scratch, again)
             if wrong:
                 return Finding("future", False, f"cut {cut}: {wrong} depends on the future")
-            if after and self._seen(scratch, after[0]) == self._seen(self._store, after[0]):
+            if after and self._seen(scratch, parts, after[0]) == self._seen(self._store, self._parts, after[0]):
                 return Finding("future", False, f"cut {cut}: the changed tables of {after[0]} changed no prompt")
         return Finding("future", True, f"cut {cut}: {again[0]} to {again[-1]} the same, byte for byte")
 
@@ -269,12 +269,12 @@ class StoredRun:
         for entry in self._store.events(self._experiment.key, session, phase):
             yield from kind.decode(entry).made
 
-    def _seen(self, store: ReplayStore, session: dt.date) -> list[str]:
-        """What each prediction was made from: its prompt; of one that asked no model, the number of its articles."""
-        frame = store.read_predictions(self._experiment.key, [session], ["prompt_digest", "articles"])
-        return [
-            str(prompt or articles) for prompt, articles in zip(frame["prompt_digest"], frame["articles"], strict=True)
-        ]
+    def _seen(self, store: ReplayStore, parts: Parts, session: dt.date) -> list[str]:
+        """What predictions were made from: their prompts; if no model was asked, the tables."""
+        prompts = store.read_predictions(self._experiment.key, [session], ["prompt_digest"])["prompt_digest"]
+        if prompts.any():
+            return [str(prompt) for prompt in prompts]
+        return [digest_frame(parts.reader.read(table, session.isoformat())) for table in INPUTS]
 
 
 class _Auditor(StoredRun):

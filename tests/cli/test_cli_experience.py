@@ -210,8 +210,8 @@ def test_an_experiment_that_keeps_nothing_says_so_in_one_line(here: TableStore) 
         (("mem0-rules", "--sector", "801170", "--as-of", "2024-12-31"), CalendarError, "lies before the window"),
         (
             ("mem0-rules", "--sector", "801170", "--as-of", "2025-01-14"),
-            MissingPartitionError,
-            "last one is 2025-01-13",
+            CalendarError,
+            "outside the prediction window 2025-01-02 to 2025-01-13",
         ),
     ],
 )
@@ -308,7 +308,7 @@ def test_no_text_of_others_moves_the_cursor_or_turns_the_writing(here: TableStor
     ("arguments", "error", "message"),
     [
         (("801170", "2025-01-11"), CalendarError, "the exchange was closed; nearest sessions are 2025-01-10"),
-        (("801170", "2025-01-14"), MissingPartitionError, "`finevolve run --to 2025-01-14` does it"),
+        (("801170", "2025-01-14"), CalendarError, "outside the prediction window 2025-01-02 to 2025-01-13"),
         (("nowhere", "2025-01-09"), UniverseError, "sector 'nowhere'"),
         (("801010", "2025-01-09"), MissingPartitionError, "does not predict this industry"),
         ((*CASE, "--experiments", "mem9-rules"), SettingsError, "experiment 'mem9-rules': not among"),
