@@ -199,7 +199,7 @@ def test_the_demo_runs_everything_and_prints_one_document(anywhere: Finevolve, t
     home = tmp_path / "demo"
     told = anywhere("demo", "--json", home=home, changes=SHORT_DEMO).expect()
     assert told.document["sessions"] == 5
-    assert list(told.document["experiments"]) == EXPERIMENTS
+    assert list(told.document["experiments"]) == [*EXPERIMENTS, "reflexion-rules", "expel-rules", "reasoningbank-rules"]
     assert "items landed" in told.err
     page = (home / "report" / "index.html").read_text("utf-8")
     assert "801" in page
@@ -452,3 +452,18 @@ def test_homes_never_touch_each_other(finevolve: Command, complete: Path, tmp_pa
     for arguments in import_arguments(other):
         finevolve(*arguments, home=tmp_path / "new", config=other / "finevolve.toml").expect()
     assert contents(complete) == before
+
+
+def test_an_experiment_that_cheats_is_named_and_costs_the_others_nothing(finevolve: Command, tmp_path: Path) -> None:
+    world = write_small_world(tmp_path / "world", mechanisms=["pipe", "oracle_canary", "zero"])
+    home, config = tmp_path / "home", world / "finevolve.toml"
+    for arguments in import_arguments(world):
+        finevolve(*arguments, home=home, config=config).expect()
+    said = finevolve("run", home=home, config=config).expect(1)
+    assert "mechanism 'oracle_canary' asked for outcomes of" in said.err
+    assert "2 experiments are evaluated, without oracle_canary-rules" in said.err
+    told = finevolve("ic", "--json", home=home, config=config).expect().document
+    assert {row["experiment"] for row in told["ic"]} == {"pipe-rules", "zero-rules"}
+    assert finevolve("audit", "zero-rules", home=home, config=config).expect().out
+    alone = finevolve("run", "--mechanism", "pipe", home=home, config=config).expect()
+    assert "nothing is due" in alone.err

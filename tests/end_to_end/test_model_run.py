@@ -308,6 +308,7 @@ def test_a_bundle_of_answers_makes_the_same_bytes_without_key_or_server(
 WRITING = ("reflexion", "expel", "reasoningbank", "mem0_full", "expel_original")
 
 
+@pytest.mark.slow
 def test_mechanisms_that_write_ask_the_model_count_their_updates_and_replay_from_the_cache(
     bench: Bench, server: ModelServer, tmp_path: Path
 ) -> None:

@@ -48,7 +48,13 @@ def packaged(name):
 # -- the built-in mechanisms ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(set(BUILT_IN) - {"oracle_canary"}))
+PAPER = ("pipe", "mem0", "memrl", "reflexion", "expel", "reasoningbank")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*PAPER, *(pytest.param(one, marks=pytest.mark.slow) for one in BUILT_IN if one not in (*PAPER, "oracle_canary"))],
+)
 def test_a_built_in_mechanism_conforms(name):
     found = conformance(BUILT_IN[name], packaged(name))
     assert [one for one in found if not one.ok] == []
