@@ -21,8 +21,6 @@ from finevolve_pipeline.cli.output import (
 )
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import MissingPartitionError
-from finevolve_pipeline.llm.requests import Backbone
-from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.replay.audit import Recalling, audit
 from finevolve_pipeline.settings import CacheSettings
 from resources.backbones import build_backbone
@@ -109,7 +107,7 @@ def audit_command(experiments: tuple[str, ...], cuts: tuple[dt.date, ...], repla
                     settings=settings,
                     reader=store,
                     store=store.replays,
-                    backbone=_recalling(build_backbone(experiment.backbone, settings, pipeline.home, experiment.key)),
+                    backbone=Recalling(build_backbone(experiment.backbone, settings, pipeline.home, experiment.key)),
                     embedder=build_embedder(settings, pipeline.home),
                     cuts=cuts,
                     replayed=replayed,
@@ -128,8 +126,3 @@ def audit_command(experiments: tuple[str, ...], cuts: tuple[dt.date, ...], repla
             )
     if not all(report.ok for report in reports):
         raise click.exceptions.Exit(1)
-
-
-def _recalling(backbone: Backbone) -> Backbone:
-    """The same backbone for an audit, where asking it costs something."""
-    return backbone if isinstance(backbone, RulesBackbone) else Recalling(backbone)

@@ -126,7 +126,7 @@ def import_arguments(files: WorldFiles) -> list[list[str]]:
 @click.option("--seed", type=click.IntRange(0), default=_DEFAULT.seed, show_default=True)
 @json_option
 def demo_command(seed: int, as_json: bool) -> None:
-    """The whole graph on a synthetic world: about 60 sessions, 31 industries, nine sources, three mechanisms.
+    """The whole graph on a synthetic world: about 60 sessions, 31 industries, nine sources, six mechanisms.
 
     State lies in FINEVOLVE_HOME, or in .finevolve/demo if that is not set. A second call reuses what is there.
     """

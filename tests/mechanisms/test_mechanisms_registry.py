@@ -79,6 +79,29 @@ def test_settings_are_checked_and_the_keys_named(values, message):
         registry.mechanism_settings("mem0", Mem0, values)
 
 
+@pytest.mark.parametrize("value", ["5", 5.0, True])
+def test_a_number_is_neither_a_text_nor_a_truth_value(value):
+    with pytest.raises(SettingsError, match=r"mechanisms\.mem0\.top_k: Input should be a valid integer"):
+        registry.mechanism_settings("mem0", Mem0, {"top_k": value, "min_similarity": 0.1})
+
+
+@pytest.mark.parametrize("seed", ["1", 1.5, True, -1])
+def test_a_seed_is_a_whole_number_from_0_on(seed):
+    with pytest.raises(SettingsError, match=r"mechanisms\.aa\.seed: .* is no whole number from 0 on"):
+        registry.sample_seed("aa", {"kind": "pipe", "seed": seed})
+
+
+def test_an_unknown_kind_is_told_from_an_unknown_mechanism():
+    with pytest.raises(SettingsError, match=r"mechanism 'dreams': .* correct the `kind` of \[mechanisms\.mine\]"):
+        registry.mechanism_class("mine", {"kind": "dreams"})
+
+
+def test_code_that_has_no_name_cannot_be_identified(monkeypatch):
+    monkeypatch.setattr(Outside, "__module__", "__main__")
+    with pytest.raises(SettingsError, match=r"Outside: its code cannot be identified .* put it into a module"):
+        registry.code_digest(Outside)
+
+
 def test_each_mechanism_s_code_has_its_own_digest():
     digests = {registry.code_digest(kind) for kind in (Pipe, Mem0, MemRL, Outside)}
     assert len(digests) == 4
