@@ -38,6 +38,7 @@ backbone = "small"
 language = "en"
 news_tokens = 200
 experience_tokens = 200
+update_news_tokens = 200
 article_tokens = 150
 
 [scores]
