@@ -33,7 +33,7 @@ demo: install   ## the whole graph on a synthetic world: information coefficient
 	@$(BIN)/finevolve demo
 
 test: install   ## all tests but the slow ones
-	@$(BIN)/pytest -n 2 --dist loadfile -m "not slow" -q
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" -q
 
 test-slow: models  ## the slow tests: daemon backfills, crashes at full length, real small models
 	@$(BIN)/pytest -m slow -q
