@@ -27,7 +27,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import tempfile
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,7 +40,7 @@ import pandas as pd
 
 from finevolve_pipeline.digests import digest_frame
 from finevolve_pipeline.embedding import HashingEmbedder
-from finevolve_pipeline.errors import FinEvolveError, LookAheadError, MissingPartitionError, SettingsError
+from finevolve_pipeline.errors import FinEvolveError, LookAheadError, MissingPartitionError
 from finevolve_pipeline.graph import LANDING, Graph, TableReader, news_key
 from finevolve_pipeline.llm.render import prompt_digest
 from finevolve_pipeline.llm.requests import Backbone, Call, Reply
@@ -405,13 +404,6 @@ def conformance(kind: type[Mechanism], settings: Mapping[str, Any]) -> tuple[Fin
             return (*_reruns(tried), *(_judged(check, tried) for check in (bounded_experience, own_sector, evidence)))
     except LookAheadError as caught:
         return (Finding("causality", False, str(caught)),)
-    except SettingsError:
-        raise
-    except Exception as defect:  # noqa: BLE001  (whatever its code raises is what is found)
-        last = traceback.extract_tb(defect.__traceback__)[-1]
-        where = f"{Path(last.filename).name}, line {last.lineno}"
-        told = f"{kind.__name__} cannot be run: {type(defect).__name__}: {defect} ({where})"
-        return (Finding("runs", False, told),)
 
 
 def _reruns(tried: Trial) -> Iterator[Finding]:

@@ -362,38 +362,3 @@ def test_the_small_world_has_what_a_mechanism_must_bear():
     assert 0 < (rows["articles"] == 0).mean() < 0.2
     assert counts[-1].matured == 3 * len(SECTORS)
     assert sum(one.undefined for one in counts) > 0
-
-
-class RecallsNothingAtAll(Mechanism):
-    """Forgets to return."""
-
-    def retrieve(self, situation):
-        return None
-
-
-class MaturesAtOnce(Mechanism):
-    """Not a coroutine."""
-
-    def mature(self, session, code, matured, model):
-        return ()
-
-
-class Divides(Mechanism):
-    """Has a defect."""
-
-    def retrieve(self, situation):
-        return (1 / 0,)
-
-
-@pytest.mark.parametrize(
-    ("kind", "told"),
-    [
-        (RecallsNothingAtAll, "TypeError: 'NoneType' object is not iterable"),
-        (MaturesAtOnce, "TypeError"),
-        (Divides, "ZeroDivisionError: division by zero (test_mechanisms_conformance.py, line "),
-    ],
-)
-def test_a_mechanism_that_cannot_be_run_is_a_finding(kind, told):
-    (found,) = conformance(kind, {})
-    assert (found.check, found.ok) == ("runs", False)
-    assert found.detail.startswith(f"{kind.__name__} cannot be run: {told}")
