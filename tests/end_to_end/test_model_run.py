@@ -230,6 +230,7 @@ def test_a_budget_is_never_crossed_and_what_was_spent_counts_after_a_resume(benc
     assert first < after["total"]["cost"] <= stored + 1e-9
 
 
+@pytest.mark.slow
 def test_several_articles_a_request_cost_what_the_ledger_says_and_are_cached_once(
     bench: Bench, server: ModelServer
 ) -> None:
@@ -286,6 +287,7 @@ def test_the_key_is_in_no_file_no_output_and_no_process_list(bench: Bench, serve
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_bundle_of_answers_makes_the_same_bytes_without_key_or_server(
     bench: Bench, server: ModelServer, tmp_path: Path
 ) -> None:
