@@ -172,8 +172,10 @@ def build_everything(pipeline: Pipeline, wanted: Wanted, jobs: int) -> None:
         if not progress.tasks:
             messages.print("nothing is due: everything is stored and fresh")
     if failed and left.experiments:
-        done = f"{len(left.experiments)} experiments are evaluated" if len(left.experiments) > 1 else "one is evaluated"
-        messages.print(f"{done}, without {', '.join(key for one in failed for key in one.experiments)}")
+        without = ", ".join(key for one in failed for key in one.experiments)
+        messages.print(
+            f"evaluated: {len(left.experiments)} of {len(wanted.experiments)} experiments, without {without}"
+        )
     _raise_all([one.error for one in sorted(failed, key=lambda one: one.error.exit_code, reverse=True)])
 
 

@@ -395,12 +395,6 @@ def episode(one: MaturedPrediction, past: Past) -> Episode:
     )
 
 
-def evidence(one: MaturedPrediction) -> Evidence:
-    """The outcome that a lesson from this prediction rests on."""
-    outcome = one.outcome
-    return Evidence(outcome.predicted_on, outcome.horizon, outcome.code, outcome.alpha)
-
-
 def with_outcome(matured: Sequence[MaturedPrediction]) -> list[MaturedPrediction]:
     """Those one can learn from: a valid score, and an outcome that has a number."""
     return [one for one in matured if one.score is not None and not math.isnan(one.outcome.alpha)]

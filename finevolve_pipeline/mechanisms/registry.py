@@ -72,6 +72,8 @@ def mechanism_class(name: str, section: Mapping[str, Any] | None = None) -> type
         SettingsError: there is none, or an entry point is no mechanism.
     """
     kind = (section or {}).get(KIND, name)
+    if name in BUILT_IN and kind != name:
+        raise SettingsError(f"mechanisms.{name}.{KIND}: {name} is a mechanism itself; give this section another name")
     if kind in BUILT_IN:
         return BUILT_IN[kind]
     offered = {point.name: point for point in entry_points(group=GROUP)}

@@ -461,7 +461,7 @@ def test_an_experiment_that_cheats_is_named_and_costs_the_others_nothing(finevol
         finevolve(*arguments, home=home, config=config).expect()
     said = finevolve("run", home=home, config=config).expect(1)
     assert "mechanism 'oracle_canary' asked for outcomes of" in said.err
-    assert "2 experiments are evaluated, without oracle_canary-rules" in said.err
+    assert "evaluated: 2 of 3 experiments, without oracle_canary-rules" in said.err
     told = finevolve("ic", "--json", home=home, config=config).expect().document
     assert {row["experiment"] for row in told["ic"]} == {"pipe-rules", "zero-rules"}
     assert finevolve("audit", "zero-rules", home=home, config=config).expect().out

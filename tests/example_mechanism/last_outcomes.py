@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from pydantic import PositiveInt
+
 from finevolve_pipeline.llm.requests import ShownFact
 from finevolve_pipeline.mechanisms import base
 
@@ -9,7 +11,7 @@ from finevolve_pipeline.mechanisms import base
 class LastOutcomesSettings(base.MechanismSettings):
     """`last` outcomes are shown at most."""
 
-    last: int
+    last: PositiveInt
 
 
 @dataclass(frozen=True)
@@ -53,15 +55,12 @@ class LastOutcomes(base.Mechanism):
         return tuple(_experience(one) for one in self._noted[code])
 
     def retrieve(self, situation):
-        latest = self.experiences(situation.industry.code)[-self.settings.last :]
-        return tuple(base.recall(_shown(one), one, situation, self.world.past) for one in reversed(latest))
+        latest = self.experiences(situation.industry.code)[-self.settings.last :][::-1]
+        shown = [ShownFact(one.memory_id, one.made_on, one.text) for one in latest]
+        return tuple(base.recall(*pair, situation, self.world.past) for pair in zip(shown, latest, strict=True))
 
 
 def _experience(one):
     memory, made_on = one.made[0], base.session_of(one.day)
     text = f"{base.session_of(one.source)}起{one.horizon}个交易日的超额收益为{one.alpha:+.2%}"
     return base.Experience(memory, "fact", (one.horizon,), made_on, made_on, (one.source,), text)
-
-
-def _shown(one):
-    return ShownFact(one.memory_id, one.made_on, one.text)

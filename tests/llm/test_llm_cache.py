@@ -116,6 +116,8 @@ DIFFERENT = {
     "schema": lambda: answer_key(IDENTITY, CALL, SCHEMA | {"required": ["score"]}),
     "swapped identity and schema": lambda: answer_key(SCHEMA, CALL, IDENTITY),
     "variant": lambda: answer_key(IDENTITY, replace(CALL, variant="batch of 8"), SCHEMA),
+    "seed": lambda: answer_key(IDENTITY, replace(CALL, seed=1), SCHEMA),
+    "another seed": lambda: answer_key(IDENTITY, replace(CALL, seed=2), SCHEMA),
     "role": lambda: answer_key(IDENTITY, prompt(("system", "规则"), ("assistant", "锂电 news")), SCHEMA),
     "text": lambda: answer_key(IDENTITY, prompt(("system", "规则"), ("user", "锂电 News")), SCHEMA),
     "moved between messages": lambda: answer_key(IDENTITY, prompt(("system", "规则锂"), ("user", "电 news")), SCHEMA),

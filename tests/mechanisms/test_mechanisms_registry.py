@@ -96,6 +96,11 @@ def test_an_unknown_kind_is_told_from_an_unknown_mechanism():
         registry.mechanism_class("mine", {"kind": "dreams"})
 
 
+def test_the_section_of_a_built_in_mechanism_is_its_own():
+    with pytest.raises(SettingsError, match=r"mechanisms\.expel\.kind: expel is a mechanism itself; give this section"):
+        registry.mechanism_class("expel", {"kind": "mem0", "top_k": 3})
+
+
 def test_code_that_has_no_name_cannot_be_identified(monkeypatch):
     monkeypatch.setattr(Outside, "__module__", "__main__")
     with pytest.raises(SettingsError, match=r"Outside: its code cannot be identified .* put it into a module"):

@@ -117,6 +117,17 @@ def test_another_question_is_asked(server: ModelServer, home: Path, other: Call)
     assert len(server.log) == 2
 
 
+def test_another_seed_is_another_sample_that_is_asked_for_by_it_and_kept_by_itself(
+    server: ModelServer, home: Path
+) -> None:
+    sent: list[object] = []
+    server.plan = lambda question: sent.append(question.body.get("seed"))
+    settings = settings_for(server.base_url)
+    for _ in range(2):
+        ask(settings, home, call(), dataclasses.replace(call(), seed=1), dataclasses.replace(call(), seed=2))
+    assert sent == [None, 1, 2]
+
+
 def test_two_experiments_with_the_same_question_at_once_ask_it_once(server: ModelServer, home: Path) -> None:
     settings = settings_for(server.base_url)
     server.latency = 0.1
