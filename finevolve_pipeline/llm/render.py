@@ -14,10 +14,10 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
-from string import Template
+from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
 from finevolve_pipeline.calendar import SHANGHAI
@@ -75,8 +75,30 @@ _GRAIN = 32
 """Tokens to which a shortened text's share is rounded down."""
 _INDENT = "  "
 _PART = re.compile(r"^<!-- (\w+) -->\n", re.M)
+_FIELD = re.compile(r"\$(\w+)")
 
-Parts = dict[str, Template]
+
+@dataclass(frozen=True)
+class Part:
+    """A named part of a template file, with fields written `$name`.
+
+    `template` is its text. (`string.Template` does the same and takes ten times as long, dozens of times a prompt.)
+    """
+
+    template: str
+    form: str
+
+    @classmethod
+    def of(cls, text: str) -> Part:
+        """From the text of the file."""
+        return cls(text, _FIELD.sub(r"{\1}", text.replace("{", "{{").replace("}", "}}")))
+
+    def substitute(self, known: Mapping[str, object] = MappingProxyType({}), /, **fields: object) -> str:
+        """The text with its fields filled in. Those that it does not have are ignored; `KeyError` if one is missing."""
+        return self.form.format_map({**known, **fields})
+
+
+Parts = dict[str, Part]
 """The named parts of a kind of prompt, with the common ones."""
 
 
@@ -135,7 +157,7 @@ def _source(name: str) -> str:
 @lru_cache(maxsize=len(TEMPLATES))
 def _parts(kind: Kind, language: Language) -> Parts:
     pieces = _PART.split(_source(f"{kind}.{language}"))
-    own = {part: Template(text.rstrip("\n")) for part, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+    own = {part: Part.of(text.rstrip("\n")) for part, text in zip(pieces[1::2], pieces[2::2], strict=True)}
     return own if kind == "common" else {**_parts("common", language), **own}
 
 
@@ -170,7 +192,7 @@ def _article(request: TagRequest, prompts: PromptSettings, count: TokenCount) ->
     mark = parts["cut"].template
     budget = prompts.article_tokens - 2 * count(mark)
     title = _prefix(one_line(request.title), budget, mark, count)
-    content = _prefix(one_line(request.content), max(0, budget - count(title.text)), mark, count)
+    content = _prefix(one_line(request.content), max(0, budget - title.tokens), mark, count)
     text = parts["user"].substitute(
         _DELIMITERS,
         title=title.text,
@@ -548,10 +570,11 @@ def _raw(value: float, parts: Parts) -> str:
 
 
 class _Piece(NamedTuple):
-    """A text as it is shown, and whether it was shortened."""
+    """A text as it is shown, whether it was shortened, and its tokens."""
 
     text: str
     is_cut: bool
+    tokens: int
 
 
 def _cut_count(pieces: Iterable[_Piece]) -> int:
@@ -571,7 +594,7 @@ def _shared(texts: Sequence[str], budget: int, mark: str, count: TokenCount) -> 
     for position, text in enumerate(texts):
         share = left // (len(texts) - position)
         piece = _prefix(text, share, mark, count)
-        left -= min(share, count(piece.text))
+        left -= min(share, piece.tokens)
         pieces.append(piece)
     return pieces
 
@@ -587,8 +610,8 @@ def _shortened(text: str, budget: int, mark: str, count: TokenCount) -> _Piece:
     """The neutralised text if it fits into `budget` tokens, else a prefix that does, with a mark behind."""
     whole = len(text) <= _LONGEST_TOKEN * budget
     text = neutralised(text[: _LONGEST_TOKEN * budget])
-    if whole and count(text) <= budget:
-        return _Piece(text, False)
+    if whole and (tokens := count(text)) <= budget:
+        return _Piece(text, False, tokens)
     # The cost of a piece tells about where to cut; a few corrections find the place.
     sample = text[:400]
     size = budget * len(sample) // max(1, count(sample))
@@ -602,4 +625,5 @@ def _shortened(text: str, budget: int, mark: str, count: TokenCount) -> _Piece:
             size += budget - used
     while size > 0 and (over := count(text[:size]) - budget) > 0:
         size -= max(1, over // 4)
-    return _Piece(text[: max(0, size)] + mark, True)
+    shown = text[: max(0, size)] + mark
+    return _Piece(shown, True, count(shown))

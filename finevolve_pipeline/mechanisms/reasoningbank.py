@@ -75,11 +75,11 @@ class Extracted(OutcomeEvent):
 
 
 @dataclass(frozen=True)
-class Kept:
-    """An episode that left items; `row` is its news in the sector's index."""
+class Shelf:
+    """The episodes of one horizon that left items, oldest first, and the rows of their news in the sector's index."""
 
-    extracted: Extracted
-    row: int
+    extracted: list[Extracted]
+    rows: list[int]
 
 
 class Bank:
@@ -89,7 +89,7 @@ class Bank:
     """
 
     def __init__(self, horizons: Sequence[int], dimensions: int) -> None:
-        self.kept: dict[int, list[Kept]] = {horizon: [] for horizon in horizons}
+        self.shelves = {horizon: Shelf([], []) for horizon in horizons}
         self.rows: dict[str, int] = {}
         self.index = SimilarityIndex(dimensions)
 
@@ -146,7 +146,9 @@ class ReasoningBank(Mechanism):
         bank = self._banks[event.code]
         if event.source not in bank.rows:
             bank.rows[event.source] = bank.index.add(self.world.past.key(event.source))
-        bank.kept[event.horizon].append(Kept(event, bank.rows[event.source]))
+        shelf = bank.shelves[event.horizon]
+        shelf.extracted.append(event)
+        shelf.rows.append(bank.rows[event.source])
 
     def retrieve(self, situation: Situation) -> tuple[Recalled, ...]:
         """The items of the best episodes, horizon after horizon, the shortest first."""
@@ -175,23 +177,23 @@ class ReasoningBank(Mechanism):
         )
 
     def _newest(self, bank: Bank) -> Iterator[tuple[Extracted, float | None]]:
-        for horizon in sorted(bank.kept):
-            for one in islice(reversed(bank.kept[horizon]), self.settings.k):
-                yield one.extracted, None
+        for horizon in sorted(bank.shelves):
+            for extracted in islice(reversed(bank.shelves[horizon].extracted), self.settings.k):
+                yield extracted, None
 
     def _most_similar(self, bank: Bank, situation: Situation) -> Iterator[tuple[Extracted, float | None]]:
         """Ties newest first."""
         similarities = bank.index.similarities(situation.key)
-        for horizon in sorted(bank.kept):
-            kept = bank.kept[horizon]
-            own = similarities[[one.row for one in kept]]
+        for horizon in sorted(bank.shelves):
+            shelf = bank.shelves[horizon]
+            own = similarities[shelf.rows]
             for at in most_similar_first(own)[: self.settings.k]:
-                yield kept[at].extracted, float(own[at])
+                yield shelf.extracted[at], float(own[at])
 
     def experiences(self, code: str) -> tuple[Experience, ...]:
         """All items of the sector."""
         bank = self._banks.get(code)
-        kept = [one.extracted for own in bank.kept.values() for one in own] if bank else []
+        kept = [one for shelf in bank.shelves.values() for one in shelf.extracted] if bank else []
         return tuple(known for one in sorted(kept, key=lambda one: one.order) for known in _experiences(one))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -212,20 +212,24 @@ def _scores(systems: Sequence[str], reader: MemoryReader, embedder: Remembering)
     return {system: to_grid(pd.concat(own), AXES, "session", "score") for system, own in rows.items()}
 
 
-@pytest.fixture(scope="module")
-def worlds() -> dict[str, list[Played]]:
-    """By kind, of seeds 1, 2, ...; worlds of one seed have the same news and the same noise in their prices."""
-    played: dict[str, list[Played]] = {name: [] for name in KINDS}
-    for seed in range(1, 1 + max(kind.worlds for kind in KINDS.values())):
+def play(settings: Mapping[str, Mapping[str, object]], systems: Sequence[str], worlds: int) -> dict[str, list[Played]]:
+    """Pipe and other systems in worlds of several kinds, of seeds 1, 2, ...; worlds of one seed have the same news and
+    the same noise in their prices."""
+    played: dict[str, list[Played]] = {name: [] for name in settings}
+    for seed in range(1, 1 + worlds):
         embedder = Remembering()
         windows = _windows(generate(SynthSettings(seed=seed, **WORLD)))
-        for name, kind in KINDS.items():
-            if seed <= kind.worlds:
-                world = generate(SynthSettings(seed=seed, **WORLD, **kind.settings))
-                reader = MemoryReader({**windows, **_matured(world)}, {})
-                alpha = to_grid(_outcomes(world, SESSIONS), AXES, "predicted_on", "alpha")
-                played[name].append(Played(alpha, _scores(("pipe", *kind.systems), reader, embedder)))
+        for name, changes in settings.items():
+            world = generate(SynthSettings(seed=seed, **WORLD, **changes))
+            reader = MemoryReader({**windows, **_matured(world)}, {})
+            alpha = to_grid(_outcomes(world, SESSIONS), AXES, "predicted_on", "alpha")
+            played[name].append(Played(alpha, _scores(("pipe", *systems), reader, embedder)))
     return played
+
+
+@pytest.fixture(scope="module")
+def worlds() -> dict[str, list[Played]]:
+    return {name: play({name: kind.settings}, kind.systems, kind.worlds)[name] for name, kind in KINDS.items()}
 
 
 def gains(played: list[Played], system: str, stage: slice = slice(None)) -> np.ndarray:
