@@ -1,0 +1,58 @@
+"""The child process of a crawl: reads one job from standard input, writes what it found to standard output.
+
+`python -m crawlers.child` gets a line (`records.encode_job`) and answers lines (`records.encode`). It ends when its
+parent does. Exit code: 0 if every channel was read as far as was asked, 1 if one was not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from scrapy.crawler import CrawlerProcess
+from scrapy.settings import Settings
+
+from crawlers import settings as project
+from crawlers.pages import PageState
+from crawlers.records import ChannelEnd, Job, Probe, Record, decode_job, encode
+from crawlers.spiders.base import told
+
+
+def main() -> int:
+    """Do the job on standard input."""
+    job = decode_job(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    return crawl(job)
+
+
+def crawl(job: Job) -> int:
+    """Crawl in this process, telling records on standard output."""
+    settings = Settings()
+    settings.setmodule(project, priority="project")
+    settings.setdict(dict(job.scrapy), priority="cmdline")
+    process = CrawlerProcess(settings)
+    failed: list[str] = []
+
+    def write(record: Record) -> None:
+        if isinstance(record, (ChannelEnd, Probe)) and record.state is not PageState.OK:
+            failed.append(record.channel)
+        sys.stdout.write(encode(record) + "\n")
+        sys.stdout.flush()
+
+    crawler = process.create_crawler(job.source)
+    crawler.signals.connect(write, signal=told, weak=False)
+    process.crawl(crawler, job=job)
+    process.start()
+    return 1 if failed or process.bootstrap_failed else 0
+
+
+def _end_with_parent() -> None:
+    """Standard input stays open as long as the parent lives."""
+    while sys.stdin.read(1):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""How sites are asked: robots.txt, waiting when told to, and stopping when refused. Scrapy does the rest.
+
+Nothing here gets round anything: a captcha is not solved, a cookie or token is not made, a refusal ends the source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import logging
+import time
+from collections import defaultdict
+from typing import Protocol
+
+from protego import Protego
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    IgnoreRequest,
+    ResponseDataLossError,
+)
+from scrapy.http import Response
+from scrapy.utils.httpobj import urlparse_cached
+
+logger = logging.getLogger(__name__)
+
+
+NETWORK_FAILURES = (
+    OSError,
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    ResponseDataLossError,
+)
+"""What a request can fail with before there is an answer (an answer too large is cancelled)."""
+
+
+class Disallowed(IgnoreRequest):
+    """robots.txt does not allow the path, or could not be read where that is taken for a no."""
+
+
+class Blocked(IgnoreRequest):
+    """The site refuses: a captcha, a ban, a longer pause than we wait for."""
+
+
+class _Rules(Protocol):
+    def can_fetch(self, url: str, user_agent: str) -> bool: ...
+    def crawl_delay(self, user_agent: str) -> float | None: ...
+
+
+class Robots:
+    """Obeys each host's robots.txt, read once.
+
+    No file (404 and its like) or a page of HTML allows all. One that cannot be had (401, 403, a server error, no
+    answer) follows `ROBOTS_UNAVAILABLE`: `refuse`, the default, or `allow`. A Crawl-delay is kept.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._agent: str = crawler.settings["USER_AGENT"]
+        self._refuse = crawler.settings["ROBOTS_UNAVAILABLE"] != "allow"
+        self._rules: dict[str, asyncio.Future[_Rules | str]] = {}
+        self._turn: dict[str, float] = defaultdict(float)  # when a host with a Crawl-delay may be asked next
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Robots:
+        """As Scrapy makes it."""
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> None:
+        """Let a request pass, or raise `Disallowed`."""
+        if request.meta.get("robots"):
+            return
+        url = urlparse_cached(request)
+        if url.netloc not in self._rules:
+            self._rules[url.netloc] = asyncio.get_running_loop().create_future()
+            self._rules[url.netloc].set_result(await self._read(f"{url.scheme}://{url.netloc}/robots.txt"))
+        rules = await self._rules[url.netloc]
+        if isinstance(rules, str):
+            raise Disallowed(f"robots.txt of {url.netloc} {rules}; nothing was asked")
+        if not rules.can_fetch(request.url, self._agent):
+            raise Disallowed(f"robots.txt of {url.netloc} disallows {url.path}")
+        if delay := rules.crawl_delay(self._agent):
+            now = time.monotonic()
+            turn = max(now, self._turn[url.netloc])
+            self._turn[url.netloc] = turn + float(delay)
+            await asyncio.sleep(turn - now)
+
+    async def _read(self, address: str) -> _Rules | str:
+        """The rules, or why they could not be read."""
+        engine = self._crawler.engine
+        assert engine is not None
+        try:
+            response = await engine.download_async(Request(address, meta={"robots": True}))
+        except (*NETWORK_FAILURES, IgnoreRequest) as failed:
+            return self._unavailable(f"could not be read ({type(failed).__name__})")
+        if response.status in (401, 403) or response.status >= 500:
+            return self._unavailable(f"answers HTTP {response.status}")
+        body = response.body if response.status < 300 else b""
+        return _parsed(b"" if body.lstrip()[:1] == b"<" else body)
+
+    def _unavailable(self, reason: str) -> _Rules | str:
+        return reason if self._refuse else _parsed(b"")
+
+
+def _parsed(body: bytes) -> _Rules:
+    rules: _Rules = Protego.parse(body.decode("utf-8", "ignore"))
+    return rules
+
+
+_CAPTCHA = ("captcha", "check_code", "waf_auth", "verify", "/login", "passport.")
+
+
+class Refusals:
+    """A redirect to a captcha, a check or a login is a refusal, and is not followed."""
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        """The response, or `Blocked`."""
+        if 300 <= response.status < 400:
+            target = (response.headers.get("Location") or b"").decode("latin-1").lower()
+            if any(marker in target for marker in _CAPTCHA):
+                raise Blocked(f"{urlparse_cached(request).netloc} sends to a check page ({target[:120]})")
+        return response
+
+
+class BackOff:
+    """Waits and asks again: after refusals for the pace (403, 429, 456), server errors and network failures.
+
+    A host that says how long (Retry-After) is given that time, others twice as long each time. All requests to the
+    host wait. After `BACK_OFF_ATTEMPTS` answers the last one stands; a refusal then means the source is blocked.
+    """
+
+    pace = frozenset({403, 429, 456})
+    transient = frozenset({408, 500, 502, 503, 504, 522, 524})
+
+    def __init__(self, crawler: Crawler) -> None:
+        settings = crawler.settings
+        self._attempts = settings.getint("BACK_OFF_ATTEMPTS")
+        self._seconds = settings.getfloat("BACK_OFF_SECONDS")
+        self._longest = settings.getfloat("BACK_OFF_LONGEST_SECONDS")
+        self._not_before: dict[str, float] = defaultdict(float)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> BackOff:
+        """As Scrapy makes it."""
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> None:
+        """Wait until the host may be asked again."""
+        host = urlparse_cached(request).netloc
+        while (left := self._not_before[host] - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+    def process_response(self, request: Request, response: Response) -> Request | Response:
+        """The response, or the request once more."""
+        if response.status not in self.pace | self.transient:
+            return response
+        if request.meta.get("robots") and response.status == 403:  # an answer, of a kind
+            return response
+        asked = _retry_after(response)
+        if (again := self._again(request, f"HTTP {response.status}", asked)) is not None:
+            return again
+        if response.status in self.pace and not request.meta.get("robots"):
+            raise Blocked(f"{urlparse_cached(request).netloc} refuses: HTTP {response.status}, asked again in vain")
+        return response
+
+    def process_exception(self, request: Request, exception: Exception) -> Request | None:
+        """The request once more after a network failure."""
+        if isinstance(exception, NETWORK_FAILURES) and not isinstance(exception, DownloadCancelledError):
+            return self._again(request, type(exception).__name__, None)
+        return None
+
+    def _again(self, request: Request, why: str, asked: float | None) -> Request | None:
+        done = int(request.meta.get("attempts", 1))
+        host = urlparse_cached(request).netloc
+        wait = self._seconds * 2 ** (done - 1) if asked is None else asked
+        if wait > self._longest:
+            raise Blocked(f"{host}: {why}, asks for a pause of {wait:.0f} s (at most {self._longest:.0f} are waited)")
+        if done >= self._attempts:
+            return None
+        logger.warning("%s: %s, asking again in %.0f s (%d of %d)", host, why, wait, done + 1, self._attempts)
+        self._not_before[host] = max(self._not_before[host], time.monotonic() + wait)
+        return request.replace(meta={**request.meta, "attempts": done + 1}, dont_filter=True)
+
+
+def _retry_after(response: Response) -> float | None:
+    """Seconds that the site asks to wait: a number or a date."""
+    text = (response.headers.get("Retry-After") or b"").decode("latin-1").strip()
+    if text.isdecimal():
+        return float(text)
+    moment = email.utils.parsedate_tz(text) if text else None
+    return None if moment is None else max(0.0, email.utils.mktime_tz(moment) - time.time())

@@ -1,0 +1,3 @@
+"""Reading what sites send: JSON and its wrappers, inline state, encodings, times, texts, titles. Once, for all spiders."""
+
+from __future__ import annotations

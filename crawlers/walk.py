@@ -1,0 +1,287 @@
+"""The walk back over a channel's pages: what it may conclude, and when it must stop.
+
+It knows pages and cursors, no site. Rules: an item counts once; a page that brings nothing new is either a run of
+items of one second, which is passed, or a list that does not go on, which stops the walk; the end of a list proves
+nothing about the days before it; only reaching the window's start does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from zoneinfo import ZoneInfo
+
+from scrapy import Request
+from scrapy.http import Response, TextResponse
+
+from crawlers.channel import Channel
+from crawlers.items import Article
+from crawlers.pages import ListPage, PageFailure, PageState, Row, what_it_is
+from crawlers.records import ChannelEnd, PageRead, Probe
+
+SHANGHAI = ZoneInfo("Asia/Shanghai")
+
+Fetch = Callable[[Request], Awaitable[Response]]
+"""Asks for one page, politely. Raises `PageFailure` if nothing usable comes."""
+
+_REMEMBERED = 20_000
+"""Ids kept to recognise a row: many pages' worth, so that memory stays flat."""
+
+_ASK_AGAIN = 2
+"""How often a page is asked for once more where the site may answer rightly the next time."""
+
+_MOST_SHIFTED = 3
+"""Pages in a row that may bring nothing new while a list by page number shifts."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """From `since` to before `until`, both aware, and where it stands among a job's windows."""
+
+    since: dt.datetime
+    until: dt.datetime
+    position: int = 0
+
+
+def instant(moment: dt.datetime) -> str:
+    """ISO 8601 with the offset of Asia/Shanghai."""
+    return moment.astimezone(SHANGHAI).isoformat()
+
+
+@dataclass
+class Walk:
+    """One channel of a source, walked back from `span.until` to `span.since`.
+
+    Attributes:
+        source: source id.
+        channel: its list.
+        span: what is wanted.
+        fetch: asks for a page.
+        crawled_at: put into each article.
+        most_pages: the walk gives up after that many list pages.
+    """
+
+    source: str
+    channel: Channel
+    span: Span
+    fetch: Fetch
+    crawled_at: dt.datetime
+    most_pages: int
+    _told: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _newest: dt.datetime | None = None
+    _idle: int = 0
+    _reached: dt.datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reached = self.span.until
+
+    async def pages(self) -> AsyncIterator[PageRead | ChannelEnd]:
+        """Every page, then how the walk ended. It ends in order whatever the site does."""
+        try:
+            async for page in self._pages():
+                yield page
+        except PageFailure as failure:
+            yield self._end(failure.state, failure.reason)
+
+    async def _pages(self) -> AsyncIterator[PageRead | ChannelEnd]:
+        cursor = await self._beginning()
+        for _ in range(self.most_pages):
+            page = await self._page(cursor)
+            fresh = [row for row in page.rows if row.source_id not in self._told]
+            following, notes = self._following(page, cursor, bool(fresh))
+            yield await self._read(page, fresh, notes)
+            if self._reached <= self.span.since:
+                yield self._end(PageState.OK, "")
+                return
+            if following is None:
+                reason = f"the list ends at {instant(self._reached)}: the site serves nothing older"
+                yield self._end(PageState.OK, reason, ends=True)
+                return
+            cursor = following
+        yield self._end(PageState.FETCH_ERROR, f"gave up after {self.most_pages} pages, at {instant(self._reached)}")
+
+    def _following(self, page: ListPage, cursor: str, brought_new: bool) -> tuple[str | None, tuple[str, ...]]:
+        """Cursor of the next page; what the user should know of the step."""
+        self._idle = 0 if brought_new or not page.rows else self._idle + 1
+        if page.following is None or not page.rows:
+            return page.following, ()
+        if self.channel.seeks:  # new items push known ones to the next page
+            if self._idle > _MOST_SHIFTED:
+                raise PageFailure(
+                    PageState.FETCH_ERROR, f"the site does not heed the page number: {cursor} is as before"
+                )
+            return page.following, ()
+        one_second = len({row.published_at for row in page.rows}) == 1
+        if self._idle and not one_second:
+            raise PageFailure(PageState.FETCH_ERROR, f"the site does not heed the cursor {cursor}: the same rows again")
+        if page.following != cursor:
+            return page.following, ()
+        beyond = self.channel.beyond(cursor)
+        if beyond is None:
+            raise PageFailure(PageState.FETCH_ERROR, f"the list does not go on: {cursor} follows itself")
+        return beyond, (f"a page of items of one second, at {cursor}: if there are more of it, they were not seen",)
+
+    async def _beginning(self) -> str:
+        """Cursor to begin at. Where that is a page number, the page is searched for: its rows reach `until`."""
+        channel, until = self.channel, self.span.until
+        if not channel.seeks:
+            return channel.first(until)
+
+        async def is_later(number: int) -> bool:
+            """Whether the whole page lies after `until`, so that the walk may begin there or behind."""
+            rows = [row for row in (await self._page(str(number))).rows if not row.pinned]
+            return bool(rows) and rows[-1].published_at >= until + channel.slack
+
+        below, above = 1, 2
+        if not await is_later(below):
+            return str(below)
+        while await is_later(above):
+            below, above = above, above * 2
+        while above - below > 1:
+            middle = (below + above) // 2
+            below, above = (middle, above) if await is_later(middle) else (below, middle)
+        return str(below)
+
+    async def _page(self, cursor: str) -> ListPage:
+        """A page of the list, asked for again where the site may answer rightly the next time."""
+        for _ in range(_ASK_AGAIN):
+            try:
+                return await self._asked(cursor)
+            except PageFailure as failure:
+                if not failure.again:
+                    raise
+        return await self._asked(cursor)
+
+    async def _asked(self, cursor: str) -> ListPage:
+        response = await self.fetch(self.channel.request(cursor))
+        try:
+            return self.channel.read(response, cursor)
+        except PageFailure as failure:
+            raise what_it_is(failure, _text(response)) from failure
+
+    async def _read(self, page: ListPage, fresh: Sequence[Row], notes: tuple[str, ...]) -> PageRead:
+        """What is told of a page: its rows of the span, with their bodies."""
+        dropped: Counter[str] = Counter()
+        missing: Counter[str] = Counter()
+        wanted = []
+        for row in fresh:
+            if row.source_id in self._told:  # twice on this page
+                continue
+            self._remember(row)
+            if not self.span.since <= row.published_at < self.span.until:
+                continue
+            if row.dropped:
+                dropped[row.dropped] += 1
+            else:
+                wanted.append(row)
+        complete = await asyncio.gather(*(self._completed(row) for row in wanted))
+        articles = []
+        for row, (found, failure) in zip(wanted, complete, strict=True):
+            if failure is not None:
+                missing[row.published_at.astimezone(SHANGHAI).date().isoformat()] += 1
+                notes = (*notes, f"{row.url or row.source_id}: {failure.reason}")
+            elif found.dropped:
+                dropped[found.dropped] += 1
+            else:
+                articles.append(self._article(found))
+        self._reached = min(self._reached, self._proved(page))
+        return PageRead(
+            self.channel.name,
+            self.span.position,
+            tuple(articles),
+            instant(self._reached),
+            dict(dropped),
+            page.unreadable,
+            dict(missing),
+            notes,
+        )
+
+    async def _completed(self, row: Row) -> tuple[Row, PageFailure | None]:
+        """The row with its body, or why that could not be fetched. A refusal stops the walk."""
+        request = self.channel.detail(row)
+        if request is None:
+            return row, None
+        try:
+            response = await self.fetch(request)
+            try:
+                return self.channel.read_detail(response, row), None
+            except PageFailure as failure:
+                raise what_it_is(failure, _text(response)) from failure
+        except PageFailure as failure:
+            if failure.state in (PageState.BLOCKED, PageState.DISALLOWED):
+                raise
+            if failure.state is PageState.UNSUPPORTED:  # a video, slides: what the list says is all there is to read
+                return row, None
+            return row, failure
+
+    def _proved(self, page: ListPage) -> dt.datetime:
+        """From where on everything has been seen, by this page alone."""
+        if page.reached is not None:
+            return page.reached
+        ordered = [row.published_at for row in page.rows if not row.pinned]
+        if not ordered:
+            return self._reached
+        # Rows of the last one's second may stand on the next page, and rows may be a little out of order.
+        return ordered[-1] + max(self.channel.slack, dt.timedelta(seconds=1))
+
+    def _remember(self, row: Row) -> None:
+        self._told[row.source_id] = None
+        if len(self._told) > _REMEMBERED:
+            self._told.popitem(last=False)
+        if not row.pinned:
+            self._newest = row.published_at if self._newest is None else max(self._newest, row.published_at)
+
+    def _article(self, row: Row) -> Article:
+        return Article(
+            self.source,
+            row.source_id,
+            row.url,
+            row.title,
+            row.content,
+            instant(row.published_at),
+            "" if row.modified_at is None else instant(row.modified_at),
+            instant(self.crawled_at),
+        )
+
+    def _end(self, state: PageState, reason: str, *, ends: bool = False) -> ChannelEnd:
+        newest = "" if self._newest is None else instant(self._newest)
+        return ChannelEnd(self.channel.name, self.span.position, state, reason, instant(self._reached), ends, newest)
+
+
+async def probe(channel: Channel, now: dt.datetime, fetch: Fetch) -> Probe:
+    """What the newest page of a channel is like: one request, and one more for a body where the list has none."""
+    walk = Walk("", channel, Span(now, now), fetch, now, 1)
+    try:
+        page = await walk._asked("1" if channel.seeks else channel.first(now))
+        rows = [row for row in page.rows if not row.dropped]
+        if rows and channel.detail(rows[0]) is not None:
+            completed, failure = await walk._completed(rows[0])
+            if failure is not None:
+                raise failure
+            rows = [completed]
+    except PageFailure as failure:
+        return Probe(channel.name, failure.state, failure.reason)
+    if not page.rows:
+        return Probe(channel.name, PageState.EMPTY, "the newest page has no rows", 0, "", {}, page.unreadable)
+    newest = max(row.published_at for row in page.rows)
+    shares = {
+        name: sum(1 for row in rows if getattr(row, name)) / max(len(rows), 1)
+        for name in ("title", "content", "url", "modified_at")
+    }
+    return Probe(
+        channel.name,
+        PageState.OK,
+        "",
+        len(page.rows),
+        instant(newest),
+        shares,
+        page.unreadable,
+        sum(1 for row in page.rows if row.dropped),
+    )
+
+
+def _text(response: Response) -> str:
+    return response.text if isinstance(response, TextResponse) else response.body.decode("utf-8", "replace")
