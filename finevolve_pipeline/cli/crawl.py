@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 from rich.progress import TaskID
 
+from crawlers.records import Probe
 from finevolve_pipeline import calendar
 from finevolve_pipeline.cli.output import (
     Day,
@@ -256,3 +257,59 @@ def _print_partial(known: dict[str, SourceCoverage], days: Sequence[str]) -> Non
         if day in one.days and one.days[day].state is DayState.PARTIAL
     ]
     print_table(f"{len(rows)} partial days", ["day", "source", "crawls", "why"], sorted(rows))
+
+
+_STALE_HOURS = 24.0
+
+
+def probe_sources(pipeline: Pipeline, as_json: bool) -> None:
+    """What the newest page of each source is like; exit code 1 if one cannot be read, has drifted or is stale."""
+    now = dt.datetime.now(calendar.SHANGHAI)
+    found = NewsSites(pipeline.home, pipeline.settings.crawl).probe(pipeline.settings.news.sources, now)
+    ages = {source: _age_hours(probe, now) for source, probe in found.items()}
+    told = {source: _what_is_wrong(probe, ages[source]) for source, probe in found.items()}
+    if as_json:
+        emit_json(
+            {
+                source: {
+                    "channel": probe.channel,
+                    "state": probe.state.value,
+                    "problem": told[source],
+                    "rows": probe.rows,
+                    "newest": probe.newest or None,
+                    "newest_age_hours": ages[source],
+                    "fields": dict(probe.fields),
+                    "left_out": probe.dropped,
+                    "unreadable": list(probe.unreadable),
+                }
+                for source, probe in found.items()
+            }
+        )
+    else:
+        rows = [
+            [
+                source,
+                probe.channel,
+                probe.state.value,
+                str(probe.rows),
+                "" if (age := ages[source]) is None else f"{age:.1f} h",
+                " ".join(f"{name} {share:.0%}" for name, share in probe.fields.items()),
+                told[source],
+            ]
+            for source, probe in found.items()
+        ]
+        columns = ["source", "list", "state", "rows", "newest is", "fields filled", "problem"]
+        print_table("newest page of each source", columns, rows)
+    if any(told.values()):
+        raise click.exceptions.Exit(1)
+
+
+def _age_hours(probe: Probe, now: dt.datetime) -> float | None:
+    return (now - dt.datetime.fromisoformat(probe.newest)).total_seconds() / 3600 if probe.newest else None
+
+
+def _what_is_wrong(probe: Probe, age: float | None) -> str:
+    """Why the page is not as it should be, empty if it is."""
+    if probe.reason:
+        return probe.reason
+    return f"stale: nothing new for {age:.0f} hours" if age is not None and age > _STALE_HOURS else ""
