@@ -362,6 +362,9 @@ class _Crawl:
         if failed is None and broke_off:
             log = self.sites.coverage.log(self.job.source)
             state, reason = PageState.FETCH_ERROR.value, f"the crawl broke off (exit code {exit_code}); {log} says why"
+        short = next((end for end in self.ends if end.ends and self._proves[end.channel]), None)
+        if not reason and short is not None:
+            reason = f"{short.channel}: {short.reason}"
         newest = max((end.newest for end in self.ends), default="")
         earliest = max((end.reached for end in self.ends if end.ends), default="")
         self.known = replace(
