@@ -7,7 +7,9 @@ knows nothing of their meaning; a channel says where a walk begins, how a page i
 from __future__ import annotations
 
 import datetime as dt
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 from scrapy import Request
@@ -64,3 +66,23 @@ class Channel(ABC):
             PageFailure: the page could not be read.
         """
         raise NotImplementedError(f"{self.name}: has no detail pages")
+
+
+class BySecond(Channel):
+    """A list whose cursor is a second since 1970: it serves the rows that are strictly older.
+
+    Rows of the second at a page's border may stand on both sides of it, so the next page is asked for one second
+    later: what it repeats is known by its id.
+    """
+
+    def first(self, until: dt.datetime) -> str:
+        """The first second that is not before `until`."""
+        return str(math.ceil(until.timestamp()))
+
+    def behind(self, rows: Sequence[Row]) -> str | None:
+        """Cursor of the page behind these rows; None if there are none: then nothing is older."""
+        return str(math.floor(rows[-1].published_at.timestamp()) + 1) if rows else None
+
+    def beyond(self, cursor: str) -> str | None:
+        """The second itself, of which more rows than a page holds may have been published."""
+        return str(int(cursor) - 1)

@@ -94,6 +94,8 @@ class NewsSpider(scrapy.Spider):
     async def fetch(self, request: Request) -> Response:
         """A page, by way of all middleware: robots, delays, retries, limits.
 
+        Other statuses than 200 are answers too where the request's meta has them in `handle_httpstatus_list`.
+
         Raises:
             PageFailure: nothing usable came.
         """
@@ -108,7 +110,7 @@ class NewsSpider(scrapy.Spider):
             raise PageFailure(PageState.FETCH_ERROR, f"{where}: leads to a host that is not the site's") from refused
         except NETWORK_FAILURES as failed:
             raise PageFailure(PageState.FETCH_ERROR, f"{where}: {type(failed).__name__}") from failed
-        if response.status != 200:
+        if response.status not in (200, *request.meta.get("handle_httpstatus_list", ())):
             raise PageFailure(PageState.FETCH_ERROR, f"{where}: HTTP {response.status}")
         return response
 
