@@ -53,8 +53,8 @@ class Stream(Channel):
     hosts = ("finance.ifeng.com", "shankapi.ifeng.com")
 
     def first(self, until: dt.datetime) -> str:
-        """The column's page."""
-        return f"@{_milliseconds(until)}"
+        """The column's page; the second at or after `until` is remembered."""
+        return f"@{-int(-until.timestamp() // 1) * 1000}"
 
     def request(self, cursor: str) -> Request:
         """The column's page, or the rows behind one."""
