@@ -81,9 +81,14 @@ class BySecond(Channel):
         """The first second that is not before `until`."""
         return str(math.ceil(until.timestamp()))
 
-    def behind(self, rows: Sequence[Row]) -> str | None:
-        """Cursor of the page behind these rows; None if there are none: then nothing is older."""
-        return str(math.floor(rows[-1].published_at.timestamp()) + 1) if rows else None
+    def behind(self, rows: Sequence[Row], cursor: str) -> str | None:
+        """Cursor of the page behind that of `cursor`, which has these rows; None if it has none: nothing is older."""
+        if not rows:
+            return None
+        following = math.floor(rows[-1].published_at.timestamp()) + 1
+        if rows[0].published_at == rows[-1].published_at:  # a site may repeat the cursor's own second: step past it
+            following = min(following, int(cursor))
+        return str(following)
 
     def beyond(self, cursor: str) -> str | None:
         """The second itself, of which more rows than a page holds may have been published."""

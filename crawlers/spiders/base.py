@@ -115,7 +115,7 @@ class NewsSpider(scrapy.Spider):
         return response
 
     def _tell(self, record: Record) -> None:
-        self.crawler.signals.send_catch_log(told, sender=self, record=record)
+        self.crawler.signals.send_catch_log(told, record=record)
         if isinstance(record, ChannelEnd) and record.state is not PageState.OK:
             self.logger.error("%s: %s", record.channel, record.reason)
         elif isinstance(record, ChannelEnd):

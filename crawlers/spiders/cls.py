@@ -74,7 +74,7 @@ class Telegraph(BySecond):
         if flag(error := member(page, "errno")):
             raise site_error(error, member(page, "msg"), again=text_of(error) == str(_LOADING))
         rows, unreadable = _rows(member(page, "data", "roll_data"), "roll_data")
-        return ListPage(rows, self.behind(rows), unreadable=unreadable)
+        return ListPage(rows, self.behind(rows, cursor), unreadable=unreadable)
 
 
 class Newest(Channel):

@@ -54,7 +54,7 @@ class Lives(BySecond):
         if items is None:
             raise PageFailure(PageState.EMPTY, "the site answers no items", again=True)
         rows, unreadable = rows_of(items, _row, "items")
-        return ListPage(rows, self.behind(rows), unreadable=unreadable)
+        return ListPage(rows, self.behind(rows, cursor), unreadable=unreadable)
 
 
 def _row(item: Mapping[str, Any]) -> Row:
