@@ -384,9 +384,7 @@ def known(read: Callable[[Any], dt.datetime], value: Any) -> dt.datetime | None:
         return None
 
 
-def later(
-    value: Any, published_at: dt.datetime, read: Callable[[Any], dt.datetime] = epoch
-) -> dt.datetime | None:
+def later(value: Any, published_at: dt.datetime, read: Callable[[Any], dt.datetime] = epoch) -> dt.datetime | None:
     """When a row was modified, read by `epoch` or `wall`: None where the site gives no time after its publication."""
     modified_at = known(read, value)
     return modified_at if modified_at is not None and modified_at > published_at else None

@@ -9,15 +9,15 @@ from typing import Any
 from scrapy import Request
 from scrapy.http import JsonRequest, Response
 
-from crawlers.channel import Channel
+from crawlers.channel import BySecond, Channel
 from crawlers.days import DayPage
 from crawlers.pages import ListPage, PageFailure, PageState, Row, what_it_is
 from crawlers.parsing import (
-    SHANGHAI,
     absolute,
     agreed,
     beginning,
     decoded,
+    epoch,
     field,
     json_of,
     longer,
@@ -30,26 +30,18 @@ from crawlers.parsing import (
 )
 from crawlers.spiders.base import NewsSpider
 
-_SECOND = dt.timedelta(seconds=1)
-_FORM = "%Y-%m-%d %H:%M:%S"
 
-
-class Flash(Channel):
-    """Flash news. The cursor is a second, `makeDate`: rows before it."""
+class Flash(BySecond):
+    """Flash news, of rows before a second (`makeDate`, the site's wall time)."""
 
     name = "flash"
     hosts = ("gateway.jrj.com",)
-
-    def first(self, until: dt.datetime) -> str:
-        """The second at or after `until`."""
-        whole = until.astimezone(SHANGHAI).replace(microsecond=0)
-        return (whole if whole == until else whole + _SECOND).strftime(_FORM)
 
     def request(self, cursor: str) -> Request:
         """Rows before a second."""
         return JsonRequest(
             "https://gateway.jrj.com/jrj-news/news/queryNewsFlash",
-            data={"makeDate": cursor},
+            data={"makeDate": f"{epoch(cursor):%Y-%m-%d %H:%M:%S}"},
             headers={"productId": "6000021", "Referer": "https://24h.jrj.com.cn/"},
         )
 
@@ -60,18 +52,9 @@ class Flash(Channel):
         data = field(answer, "data")
         items = None if data is None else field(data, "data")
         if items is None:
-            raise PageFailure(PageState.EMPTY, f"no list before {cursor}", again=True)
+            raise PageFailure(PageState.EMPTY, f"no list before {epoch(cursor)}", again=True)
         rows, unreadable = rows_of(items, _flash, "data.data")
-        if not rows:
-            return ListPage((), None)
-        # Others of the oldest second may be behind this page. The cursor never rises, whether or not the site
-        # serves rows of its very second.
-        following = min((rows[-1].published_at + _SECOND).strftime(_FORM), cursor)
-        return ListPage(rows, following, None, unreadable)
-
-    def beyond(self, cursor: str) -> str:
-        """One second further back."""
-        return (wall(cursor) - _SECOND).strftime(_FORM)
+        return ListPage(rows, self.behind(rows, cursor), None, unreadable)
 
 
 class Yaowen(Channel):

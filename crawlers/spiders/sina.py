@@ -27,6 +27,7 @@ from crawlers.parsing import (
     flag,
     json_of,
     known,
+    later,
     member,
     plain,
     required,
@@ -83,13 +84,14 @@ class Feed(Channel):
     @staticmethod
     def _row(item: Mapping[str, Any]) -> Row:
         content = plain(text_of(item.get("rich_text")))
+        published_at = wall(required(item, "create_time"))
         return Row(
             required(item, "id"),
-            wall(required(item, "create_time")),
+            published_at,
             title_of("", content),
             content,
             _address(item),
-            known(wall, item.get("update_time")),
+            later(item.get("update_time"), published_at, wall),
             "deleted" if flag(item.get("is_delete")) else "",
             flag(item.get("top_value")),
         )
@@ -135,13 +137,14 @@ class Roll(Channel):
 
     @staticmethod
     def _row(item: Mapping[str, Any]) -> Row:
+        published_at = epoch(required(item, "ctime", "intime"))
         return Row(
             required(item, "docid"),
-            epoch(required(item, "ctime", "intime")),
+            published_at,
             plain(text_of(item.get("title"))),
             plain(text_of(item.get("intro"))),
             absolute(item.get("url"), "https://finance.sina.com.cn/"),
-            known(epoch, item.get("mtime")),
+            later(item.get("mtime"), published_at),
         )
 
     def detail(self, row: Row) -> Request | None:
