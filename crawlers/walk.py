@@ -111,7 +111,7 @@ class Walk:
         self._idle = 0 if brought_new or not page.rows else self._idle + 1
         if page.following is None or not page.rows:
             return page.following, ()
-        if self.channel.seeks:  # new items push known ones to the next page
+        if self.channel.seeks or self.channel.shifts:  # new items push known ones to the next page
             if self._idle > _MOST_SHIFTED:
                 raise PageFailure(
                     PageState.FETCH_ERROR, f"the site does not heed the page number: {cursor} is as before"
@@ -143,6 +143,10 @@ class Walk:
             return str(below)
         while await is_later(above):
             below, above = above, above * 2
+            if below > self.most_pages:  # its list would have ended: every page is the same
+                raise PageFailure(
+                    PageState.FETCH_ERROR, f"the site does not heed the page number: {below} is as before"
+                )
         while above - below > 1:
             middle = (below + above) // 2
             below, above = (middle, above) if await is_later(middle) else (below, middle)
