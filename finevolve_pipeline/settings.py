@@ -35,7 +35,11 @@ SOURCE_ID = r"[a-z0-9][a-z0-9_.-]{0,63}"
 FRAME_TOKENS = 2500
 """Tokens kept for instructions, market data and dates of a prompt."""
 
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
 SourceId = Annotated[str, Field(pattern=f"^{SOURCE_ID}$")]
+
+EmailAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9.-]+$", max_length=254)]
 
 
 def _require_distinct(names: tuple[str, ...]) -> None:
@@ -132,7 +136,7 @@ class CrawlSettings(_Section):
     enabled: bool
     first_day: dt.date | None = None
     contact: str = Field("", pattern=r"^[^\r\n()]*$", max_length=200)
-    settle_minutes: int = Field(ge=0, le=24 * 60)
+    settle_minutes: int = Field(ge=0, le=12 * 60)
     delay_seconds: float = Field(ge=0, le=3600)
     autothrottle: bool
     requests_at_once: int = Field(ge=1, le=16)
@@ -424,6 +428,45 @@ class BudgetSettings(_Section):
     usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
+class AlertSettings(_Section):
+    """Who is told of failed runs and late data: a webhook, e-mail, both, or nobody.
+
+    Attributes:
+        webhook: name of the environment variable with the URL, for whoever has that may write there; empty: none.
+        email_to: addresses; none: no e-mail.
+        email_from: sender.
+        smtp_host: server that takes the e-mail.
+        smtp_port: its port.
+        smtp_user_variable: name of the environment variable with the user; empty: no login.
+        smtp_password_variable: name of the environment variable with the password.
+        starttls: encrypt the connection, and send nothing if that cannot be done.
+    """
+
+    webhook: str = ""
+    email_to: tuple[EmailAddress, ...] = ()
+    email_from: EmailAddress | Literal[""] = ""
+    smtp_host: str = Field("", pattern=r"^[^\s/@]*$")
+    smtp_port: int = Field(587, ge=1, le=65535)
+    smtp_user_variable: str = ""
+    smtp_password_variable: str = ""
+    starttls: bool = True
+
+    @model_validator(mode="after")
+    def _usable(self) -> AlertSettings:
+        for key in ("webhook", "smtp_user_variable", "smtp_password_variable"):
+            if not re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)?", getattr(self, key)):
+                # What stands there instead may be a secret, so it is not repeated.
+                raise ValueError(f"{key} must be the name of an environment variable, not what it holds")
+        _require_distinct(self.email_to)
+        if self.email_to and not (self.email_from and self.smtp_host):
+            raise ValueError("email_to needs email_from and smtp_host")
+        if bool(self.smtp_user_variable) != bool(self.smtp_password_variable):
+            raise ValueError("smtp_user_variable and smtp_password_variable are both needed, or none")
+        if self.smtp_user_variable and not self.starttls and self.smtp_host not in _LOOPBACK:
+            raise ValueError(f"starttls = false would send the password to {self.smtp_host} unencrypted")
+        return self
+
+
 class ExperimentSettings(_Section):
     """The experiments are mechanisms x backbones."""
 
@@ -497,6 +540,7 @@ class Settings(_Section):
     news: NewsSettings
     crawl: CrawlSettings
     market: MarketSettings
+    alerts: AlertSettings
     tagging: TaggingSettings
     prompts: PromptSettings
     scores: ScoreSettings

@@ -269,6 +269,11 @@ class Landing:
         frame: pd.DataFrame = table.to_pandas()
         return frame
 
+    def news_times(self, source: str, day: str) -> list[dt.datetime]:
+        """First publications of one source's day, oldest first; none if nothing landed for it."""
+        table = _read(self._news_path(source, day), _NEWS_SCHEMA)
+        return [] if table is None else table["published_at"].to_pylist()
+
     def merge_news(self, frame: pd.DataFrame, *, replace: bool = False, own: set[_Key] | None = None) -> NewsCounts:
         """Merge `RawNews` rows of any sources and days.
 
