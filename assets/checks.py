@@ -5,26 +5,87 @@ cannot: causality, completeness, agreement between tables, plausibility. In a ra
 and say one thing about it; checks with partitions of their own would show each as not evaluated after a range.
 """
 
+import datetime as dt
 from collections.abc import Iterable, Iterator
 
 import dagster as dg
 
+from assets.automation import Clock, shanghai_now
 from finevolve_pipeline import calendar
 from finevolve_pipeline.errors import ReplayMismatchError
 from finevolve_pipeline.graph import SINGLE, Graph
+from finevolve_pipeline.news import coverage, staleness
+from finevolve_pipeline.news.coverage import DayState, SourceCoverage
+from finevolve_pipeline.news.staleness import Drop, Silence
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.universe import CODES
+from resources.coverage_store import CoverageStore
 from resources.table_store import TableStore
 
 _EXTREME_DAY = 0.2
 """A one-day move of an industry index beyond this is a unit or data mistake, not a market."""
 
 
+def _asked(context: dg.AssetCheckExecutionContext) -> list[str] | None:
+    """The partitions of this run; None when the check runs alone without partitions."""
+    if context.has_partition_key or context.has_partition_key_range:
+        return [str(key) for key in context.partition_keys]
+    return None
+
+
 def _stored(context: dg.AssetCheckExecutionContext, store: TableStore, table: str) -> list[str]:
     """The partitions of this run that are stored; all stored ones when the check runs alone without partitions."""
-    asked = list(context.partition_keys) if context.has_partition_key or context.has_partition_key_range else None
+    asked = _asked(context)
     keys = asked if asked is not None else list(store.partitions(table))
     return [key for key in keys if store.digest(table, key) is not None]
+
+
+def _source_days(context: dg.AssetCheckExecutionContext, kept: CoverageStore) -> dict[str, list[str]]:
+    """Days of this run by source; all that any crawl asked for when the check runs alone without partitions."""
+    asked = _asked(context)
+    if asked is None:
+        return {source: sorted(kept.read(source).days) for source in kept.sources()}
+    days: dict[str, list[str]] = {}
+    for key in asked:
+        day, source = key.split("|", 1)
+        days.setdefault(source, []).append(day)
+    return days
+
+
+def incomplete_days(known: SourceCoverage, days: Iterable[str], store: TableStore) -> Iterator[str]:
+    """Days of a source that a crawl asked for and that are partial, or have no stored partition, and why.
+
+    Days that no crawl asked for came from files; how complete they are is not known.
+    """
+    for day in days:
+        found = known.days.get(day)
+        if found is None:
+            continue
+        key = f"{day}|{known.source}"
+        if found.state is DayState.PARTIAL:
+            yield f"{key}: {found.reason}"
+        elif store.stored("raw_news", key) is None:
+            yield f"{key}: asked for, and no partition is stored"
+
+
+def dropped_days(known: SourceCoverage, days: Iterable[str], store: TableStore) -> Iterator[Drop]:
+    """Complete days of a source that have (nearly) no articles, by its own last eight weeks."""
+
+    def counted(day: dt.date) -> int | None:
+        found = known.days.get(day.isoformat())
+        if found is not None and found.state is not DayState.COMPLETE:
+            return None
+        return store.landing.news_count(known.source, day.isoformat())
+
+    for text in days:
+        day = dt.date.fromisoformat(text)
+        if text not in known.days or counted(day) is None:
+            continue
+        span = [day - dt.timedelta(weeks=weeks) for weeks in range(staleness.DROP_WEEKS + 1)]
+        counts = {then: count for then in span if (count := counted(then)) is not None}
+        found = staleness.drop(counts, day)
+        if found is not None:
+            yield found
 
 
 def _result(
@@ -57,9 +118,53 @@ def broken_days(replays: ReplayStore, experiment: str) -> Iterator[str]:
         parent = manifest.digest
 
 
-def checks(graph: Graph) -> list[dg.AssetChecksDefinition]:
-    """All asset checks."""
+def silence_of(store: TableStore, known: SourceCoverage, now: dt.datetime) -> Silence | None:
+    """How long a source had been silent when it was last asked for its newest; None if that was before yesterday."""
+    asked = coverage.asked_for_news(known, now)
+    if asked is None:
+        return None
+    first = asked.astimezone(calendar.SHANGHAI).date() - dt.timedelta(days=staleness.SILENCE_DAYS + 1)
+    days = calendar.days_between(first, asked.astimezone(calendar.SHANGHAI).date())
+    published = [time for day in days for time in store.landing.news_times(known.source, day.isoformat())]
+    return staleness.silence(published, asked)
+
+
+def checks(graph: Graph, clock: Clock = shanghai_now) -> list[dg.AssetChecksDefinition]:
+    """All asset checks; `clock` tells the present to the one that is about it."""
     horizons = graph.settings.benchmark.horizons
+
+    @dg.asset_check(asset="raw_news")
+    def complete(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        """Every day that a crawl asked for was read back to its beginning, and is stored."""
+        kept = CoverageStore(store.home)
+        asked = _source_days(context, kept)
+        bad = [text for source, days in asked.items() for text in incomplete_days(kept.read(source), days, store)]
+        return _result(bad, sum(map(len, asked.values())), "days of sources are not complete")
+
+    @dg.asset_check(asset="raw_news")
+    def fresh(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        """No source that was just asked for its newest has been silent for longer than it ever is at this hour."""
+        kept, now = CoverageStore(store.home), clock()
+        recent = {(now.date() - dt.timedelta(days=back)).isoformat() for back in (0, 1)}
+        asked = [source for source, days in _source_days(context, kept).items() if recent & set(days)]
+        silences = {source: silence_of(store, kept.read(source), now) for source in asked}
+        bad = [f"{source}: {found}" for source, found in silences.items() if found is not None and found.is_stale]
+        return _result(bad, len(asked), "sources have fallen silent", dg.AssetCheckSeverity.WARN)
+
+    @dg.asset_check(asset="raw_news")
+    def not_dropped_to_zero(
+        context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]
+    ) -> dg.AssetCheckResult:
+        """No complete day has less than a tenth of the articles that its source has on that weekday."""
+        kept = CoverageStore(store.home)
+        asked = _source_days(context, kept)
+        bad = [
+            f"{source} {found}"
+            for source, days in asked.items()
+            for found in dropped_days(kept.read(source), days, store)
+        ]
+        what = "days of sources have dropped to nearly nothing"
+        return _result(bad, sum(map(len, asked.values())), what, dg.AssetCheckSeverity.WARN)
 
     @dg.asset_check(asset="news_window", blocking=True)
     def observable_at_cutoff(
@@ -148,6 +253,9 @@ def checks(graph: Graph) -> list[dg.AssetChecksDefinition]:
         return _result(bad, len(overall), "coefficients are undefined", dg.AssetCheckSeverity.WARN)
 
     return [
+        complete,
+        fresh,
+        not_dropped_to_zero,
         observable_at_cutoff,
         has_news,
         plausible_moves,

@@ -1,4 +1,4 @@
-"""Sending alerts: a webhook by HTTP, e-mail by SMTP. What is said, and whether it was said before, is decided elsewhere.
+"""Sending alerts: a webhook by HTTP, e-mail by SMTP. What is said, and whether anew, is decided elsewhere.
 
 Each attempt has a deadline of its own that even a server which trickles cannot stretch. A channel that cannot be
 reached is an `AlertError`, whose text never holds the webhook's URL, a user or a password.

@@ -271,8 +271,19 @@ class Landing:
 
     def news_times(self, source: str, day: str) -> list[dt.datetime]:
         """First publications of one source's day, oldest first; none if nothing landed for it."""
-        table = _read(self._news_path(source, day), _NEWS_SCHEMA)
-        return [] if table is None else table["published_at"].to_pylist()
+        try:
+            table = _parquet(self._news_path(source, day)).read(columns=["published_at"])
+        except FileNotFoundError:
+            return []
+        times: list[dt.datetime] = table["published_at"].to_pylist()
+        return times
+
+    def news_count(self, source: str, day: str) -> int | None:
+        """Items of one source's day, None if nothing landed for it and nobody asked."""
+        try:
+            return int(pq.read_metadata(self._news_path(source, day)).num_rows)
+        except FileNotFoundError:
+            return None
 
     def merge_news(self, frame: pd.DataFrame, *, replace: bool = False, own: set[_Key] | None = None) -> NewsCounts:
         """Merge `RawNews` rows of any sources and days.

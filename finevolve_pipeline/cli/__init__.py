@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from finevolve_pipeline.cli.alerts import alerts_group
 from finevolve_pipeline.cli.cache import cache_group
 from finevolve_pipeline.cli.crawl import coverage_command, crawl_command
 from finevolve_pipeline.cli.experience import case_command, memory_command
@@ -70,6 +71,7 @@ for command in (
     reset_command,
     export_group,
     doctor_command,
+    alerts_group,
 ):
     cli.add_command(command)
 

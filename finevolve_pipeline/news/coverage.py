@@ -234,6 +234,14 @@ def given_up(coverage: SourceCoverage, now: dt.datetime) -> tuple[str, ...]:
     )
 
 
+def asked_for_news(coverage: SourceCoverage, now: dt.datetime) -> dt.datetime | None:
+    """When a source was last asked for its newest publications, and gave them; None if not since yesterday began."""
+    newest = max(coverage.days, default=None)
+    if newest is None or coverage.days[newest].state is DayState.PARTIAL:
+        return None
+    return coverage.days[newest].asked_at if now - _ends(newest) < dt.timedelta(days=1) else None
+
+
 def never_closed(
     coverage: SourceCoverage, days: Iterable[dt.date], now: dt.datetime, grace: dt.timedelta
 ) -> tuple[str, ...]:
