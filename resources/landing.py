@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from finevolve_pipeline import tables
+from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import FinEvolveError, InputError, MissingPartitionError, TableError
 from finevolve_pipeline.files import PARTIAL, parquet_bytes, write_atomically
@@ -270,13 +271,12 @@ class Landing:
         return frame
 
     def news_times(self, source: str, day: str) -> list[dt.datetime]:
-        """First publications of one source's day, oldest first; none if nothing landed for it."""
+        """First publications of one source's day in Asia/Shanghai, oldest first; none if nothing landed for it."""
         try:
             table = _parquet(self._news_path(source, day)).read(columns=["published_at"])
         except FileNotFoundError:
             return []
-        times: list[dt.datetime] = table["published_at"].to_pylist()
-        return times
+        return [time.astimezone(SHANGHAI) for time in table["published_at"].to_pylist()]
 
     def news_count(self, source: str, day: str) -> int | None:
         """Items of one source's day, None if nothing landed for it and nobody asked."""

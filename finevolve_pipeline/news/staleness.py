@@ -1,7 +1,7 @@
 """Whether a source that answers may still have fallen silent, judged by its own history and by nothing else.
 
-Two rules. *Silence*: at the same time of day on each of the last 30 days, how long ago was the newest publication
-then? The longest of these is the source's usual silence for this hour, weekends included; three times that is too
+Two rules. *Silence*: within an hour of the same time of day on each of the last 30 days, how long had nothing been
+published? The longest of these is the source's usual silence for this hour, weekends included; three times that is too
 long. *Drop*: a complete day with no article, or with less than a tenth of the median of the same weekday in the eight
 weeks before it. Where history is too short to judge, nothing is said. Instants are aware, days are calendar days in
 Asia/Shanghai.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import datetime as dt
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ DROP_WEEKS = 8
 
 _LEAST_DAYS = 7
 _TIMES = 3
+_AROUND = dt.timedelta(hours=1)
 _LEAST_ALLOWED = dt.timedelta(hours=1)
 _LEAST_SAME_WEEKDAYS = 4
 _LEAST_SHARE = 0.1
@@ -85,21 +87,19 @@ def silence(published: Iterable[dt.datetime], now: dt.datetime) -> Silence | Non
         now: the present.
     """
     times = sorted(time for time in published if time <= now)
-    before: list[dt.timedelta] = []
-    for days in range(1, SILENCE_DAYS + 1):
-        then = now - dt.timedelta(days=days)
-        position = bisect.bisect_right(times, then)
-        if position:
-            before.append(then - times[position - 1])
-    if len(before) < _LEAST_DAYS:
+    if not times:
         return None
-    return Silence(times[-1], now - times[-1], _without_the_present_one(before, now - times[-1]))
-
-
-def _without_the_present_one(before: list[dt.timedelta], lasts: dt.timedelta) -> dt.timedelta:
-    """The longest of the silences at earlier days, newest first, that are not the beginning of the present one."""
-    running = int(lasts / dt.timedelta(days=1))
-    return max(before[running:], default=dt.timedelta())
+    compared, usual = 0, dt.timedelta()
+    for days in range(1, SILENCE_DAYS + 1):
+        begin, end = (now - dt.timedelta(days=days) + side * _AROUND for side in (-1, 1))
+        first, beyond = bisect.bisect_right(times, begin), bisect.bisect_right(times, end)
+        if not beyond:
+            break
+        compared += 1
+        if end <= times[-1]:  # otherwise it is the beginning of the present silence
+            within = times[max(first - 1, 0) : beyond]
+            usual = max([usual, end - within[-1], *(later - earlier for earlier, later in itertools.pairwise(within))])
+    return Silence(times[-1], now - times[-1], usual) if compared >= _LEAST_DAYS else None
 
 
 def drop(counts: Mapping[dt.date, int], day: dt.date) -> Drop | None:
