@@ -142,21 +142,19 @@ def _finished(instance: dg.DagsterInstance, runs: _Runs) -> Iterator[RunRecord]:
 def _outcome(board: Board, instance: dg.DagsterInstance, record: RunRecord, hidden: Collection[str]) -> Board:
     """The board when a run has ended. One that will be tried again by Dagster itself has not failed yet."""
     run = record.dagster_run
-    failed = _failed(instance, run)
-    if run.status == dg.DagsterRunStatus.SUCCESS:
-        return board.cleared(failed.id)
-    return board if run.tags.get(WILL_RETRY_TAG) == "true" else board.raised(alerts.failed_run(failed, hidden))
-
-
-def _failed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> FailedRun:
     job = run.job_name
     if job.startswith("__"):  # made for a selection of assets
         job = ", ".join(sorted(key.to_user_string() for key in run.asset_selection or ())) or job
     single = run.tags.get(PARTITION_NAME_TAG)
     first, last = run.tags.get(RANGE_START, single), run.tags.get(RANGE_END, single)
+    subject = run.tags.get(SOURCE_TAG, (first or "").partition("|")[2])
+    if run.status == dg.DagsterRunStatus.SUCCESS:
+        return board.cleared(alerts.run_id(job, subject))
+    if run.tags.get(WILL_RETRY_TAG) == "true":
+        return board
     partitions = (first, last) if first is not None and last is not None else None
-    of_key = first.partition("|")[2] if first is not None else ""
-    return FailedRun(job, run.tags.get(SOURCE_TAG, of_key), partitions, _error(instance, run), run.run_id)
+    failed = FailedRun(job, subject, partitions, _error(instance, run), run.run_id)
+    return board.raised(alerts.failed_run(failed, hidden))
 
 
 def _error(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:

@@ -7,6 +7,7 @@ and say one thing about it; checks with partitions of their own would show each 
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 import dagster as dg
 
@@ -71,6 +72,7 @@ def incomplete_days(known: SourceCoverage, days: Iterable[str], store: TableStor
 def dropped_days(known: SourceCoverage, days: Iterable[str], store: TableStore) -> Iterator[Drop]:
     """Complete days of a source that have (nearly) no articles, by its own last eight weeks."""
 
+    @cache
     def counted(day: dt.date) -> int | None:
         found = known.days.get(day.isoformat())
         if found is not None and found.state is not DayState.COMPLETE:

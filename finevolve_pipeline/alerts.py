@@ -123,14 +123,9 @@ class FailedRun:
     error: str
     run: str
 
-    @property
-    def id(self) -> str:
-        """Of its condition, which a later run of the same job and subject ends by succeeding."""
-        return run_id(self.job, self.subject)
-
 
 def run_id(job: str, subject: str) -> str:
-    """Id of the condition that runs of a job fail for a subject."""
+    """Id of the condition that runs of a job fail for a subject; a later one ends it by succeeding."""
     return f"run|{job}|{subject}"
 
 
@@ -151,7 +146,9 @@ def failed_run(failed: FailedRun, secrets: Collection[str]) -> Condition:
         "goes on from there.",
     ]
     state = f"{keys}|{re.sub(r'[0-9a-f]*[0-9][0-9a-f]*', '#', error)}"
-    return _condition(failed.id, state, f"{failed.job} failed{f' ({keys})' if keys else ''}", lines)
+    return _condition(
+        run_id(failed.job, failed.subject), state, f"{failed.job} failed{f' ({keys})' if keys else ''}", lines
+    )
 
 
 def source_conditions(
@@ -208,8 +205,7 @@ def source_conditions(
             silence.newest.isoformat(),
             f"{source} has fallen silent",
             [
-                f"{source} answers, but publishes nothing: newest publication {silence.newest:%Y-%m-%d %H:%M}.",
-                f"At this hour its longest silence of the last 30 days was {silence.usual}.",
+                f"{source} answers, but publishes nothing: {silence}.",
                 "Look at: `finevolve doctor --sources`; the list that is read may have moved.",
             ],
         )

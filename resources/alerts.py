@@ -179,6 +179,7 @@ class Email:
         mail["From"] = self.settings.email_from
         mail["To"] = ", ".join(self.settings.email_to)
         mail["Date"] = email.utils.format_datetime(now)
+        mail["Message-ID"] = email.utils.make_msgid(domain=self.settings.email_from.partition("@")[2])
         mail.set_content(message.text, cte="base64")  # whether or not the server takes eight bits
         seconds, began = self.timing.deadline_seconds, time.monotonic()
         try:

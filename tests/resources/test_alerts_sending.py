@@ -106,6 +106,7 @@ def test_an_email_is_plain_text_to_all_recipients() -> None:
     read = email.message_from_string(taken.data, policy=email.policy.default)
     assert (read["subject"], read["to"]) == (MESSAGE.subject, "a@example.org, b@example.org")
     assert read["date"] == "Fri, 29 May 2026 10:00:00 +0800"
+    assert str(read["message-id"]).endswith("@example.org>")
     assert read.get_content_type() == "text/plain"
     assert read.get_content().splitlines()[:2] == ["第一行", "second line"]
 
