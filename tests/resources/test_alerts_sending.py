@@ -19,7 +19,7 @@ from resources.alerts import AlertError, Channel, Timing, channels, secrets
 
 NOW = dt.datetime(2026, 5, 29, 10, 0, tzinfo=SHANGHAI)
 MESSAGE = Message("FinEvolve: raw_news 失败", "第一行\nsecond line\n.\nafter a dot\n")
-QUICK = Timing(deadline_seconds=0.4, attempts=3, pause_seconds=0.01)
+QUICK = Timing(deadline_seconds=0.6, attempts=3, pause_seconds=0.01)
 
 
 def webhook(url: str) -> Channel:
@@ -58,8 +58,8 @@ def test_passing_trouble_is_got_over(trouble: int | str) -> None:
     [
         (500, "HTTP 500; it is tried again", 3),
         ("cut", "no answer (RemoteProtocolError); it is tried again", 3),
-        ("hang", "no answer within 0.4 s; it is tried again", 3),
-        ("trickle", "no answer within 0.4 s; it is tried again", 3),
+        ("hang", "no answer within 0.6 s; it is tried again", 3),
+        ("trickle", "no answer within 0.6 s; it is tried again", 3),
         (404, "HTTP 404; the URL is not, or no longer", 1),
         (302, "HTTP 302; the URL is not, or no longer", 1),
     ],
@@ -70,7 +70,7 @@ def test_lasting_trouble_ends_after_few_attempts_and_names_the_variable_alone(
     began = time.monotonic()
     with hook(trouble) as server, pytest.raises(AlertError) as told:
         webhook(server.url).send(MESSAGE, NOW)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 6
     assert said in str(told.value)
     assert str(told.value).startswith("webhook of HOOK: ")
     assert "127.0.0.1" not in str(told.value)
@@ -114,8 +114,8 @@ def test_an_email_is_plain_text_to_all_recipients() -> None:
 @pytest.mark.parametrize(
     ("manner", "said"),
     [
-        ("hang", "no answer within 0.4 s"),
-        ("trickle", "no answer within 0.4 s"),
+        ("hang", "no answer within 0.6 s"),
+        ("trickle", "no answer within 0.6 s"),
         ("cut", r"no answer \(SMTPServerDisconnected\)"),
         ("busy", "refused with code 421"),
         ("refuse", "all 2 recipients were refused"),
@@ -125,7 +125,7 @@ def test_a_mail_server_without_manners_is_told_and_never_waited_for(manner: str,
     began = time.monotonic()
     with mail_server(manner) as server, pytest.raises(AlertError, match=said) as told:
         mail(server.port).send(MESSAGE, NOW)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4
     assert str(told.value).endswith("; it is tried again")
 
 
