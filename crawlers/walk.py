@@ -11,7 +11,7 @@ import asyncio
 import datetime as dt
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo
 
 from scrapy import Request
@@ -35,6 +35,10 @@ _ASK_AGAIN = 2
 
 _USUAL_SHARE = 0.9
 """Fewer rows with a body (or title) and an address than this: the site's shape has drifted."""
+
+_NO_TEXT = "no text"
+_ENOUGH = 5
+"""Pages of articles of which at least one should be readable."""
 
 _MOST_SHIFTED = 3
 """Pages in a row that may bring nothing new while a list by page number shifts."""
@@ -185,6 +189,10 @@ class Walk:
             else:
                 wanted.append(row)
         complete = await asyncio.gather(*(self._completed(row) for row in wanted))
+        if len(wanted) >= _ENOUGH and all(found.dropped == _NO_TEXT for found, _ in complete):
+            raise PageFailure(
+                PageState.UNSUPPORTED, f"none of {len(wanted)} articles' pages could be read: their shape changed"
+            )
         articles = []
         for row, (found, failure) in zip(wanted, complete, strict=True):
             if failure is not None:
@@ -220,8 +228,8 @@ class Walk:
         except PageFailure as failure:
             if failure.state in (PageState.BLOCKED, PageState.DISALLOWED):
                 raise
-            if failure.state is PageState.UNSUPPORTED:  # a video, slides: what the list says is all there is to read
-                return row, None
+            if failure.state is PageState.UNSUPPORTED:  # a video, slides: there is no text to read
+                return replace(row, dropped=_NO_TEXT), None
             return row, failure
 
     def _proved(self, page: ListPage) -> dt.datetime:
