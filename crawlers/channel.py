@@ -25,6 +25,7 @@ class Channel(ABC):
         name: as in `[crawl.sources.<source>] channels`.
         hosts: hosts that it asks, its detail pages included; nothing else is ever asked.
         seeks: cursors are page numbers from "1" on, so the walk may search for the page where a day begins.
+        shifts: cursors name pages by number, of a day say, so new items push known rows to later pages.
         slack: rows may stand out of order by this much.
         proves: paging it back shows that a day is complete (False: only the newest rows can be had).
     """
@@ -32,6 +33,7 @@ class Channel(ABC):
     name: ClassVar[str]
     hosts: ClassVar[tuple[str, ...]]
     seeks: ClassVar[bool] = False
+    shifts: ClassVar[bool] = False
     slack: ClassVar[dt.timedelta] = dt.timedelta(minutes=2)
     proves: ClassVar[bool] = True
 

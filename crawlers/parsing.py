@@ -95,6 +95,29 @@ def member(value: Any, *path: str) -> Any:
     return value
 
 
+def field(value: Any, *path: str) -> Any:
+    """The value at a path of names that must be there; the value itself may be null.
+
+    Raises:
+        PageFailure: (UNSUPPORTED) a step is missing.
+    """
+    for place, name in enumerate(path, 1):
+        if not isinstance(value, Mapping) or name not in value:
+            raise PageFailure(PageState.UNSUPPORTED, f"shape changed: there is no {'.'.join(path[:place])}")
+        value = value[name]
+    return value
+
+
+def agreed(answer: Any, code: str, good: str, message: str) -> None:
+    """Nothing, if the site says by the field `code` that all is well, as text or number.
+
+    Raises:
+        PageFailure: (FETCH_ERROR) it says something else, with its message; (UNSUPPORTED) it says nothing.
+    """
+    if str(said := field(answer, code)) != good:
+        raise site_error(said, member(answer, message))
+
+
 def required(item: Mapping[str, Any], *names: str) -> str:
     """The first of these fields that is filled, as text.
 
@@ -361,9 +384,9 @@ def known(read: Callable[[Any], dt.datetime], value: Any) -> dt.datetime | None:
         return None
 
 
-def later(value: Any, published_at: dt.datetime) -> dt.datetime | None:
-    """When a row was modified, by a count since 1970: None where the site gives no time after its publication."""
-    modified_at = known(epoch, value)
+def later(value: Any, published_at: dt.datetime, read: Callable[[Any], dt.datetime] = epoch) -> dt.datetime | None:
+    """When a row was modified, read by `epoch` or `wall`: None where the site gives no time after its publication."""
+    modified_at = known(read, value)
     return modified_at if modified_at is not None and modified_at > published_at else None
 
 

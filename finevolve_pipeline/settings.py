@@ -115,6 +115,47 @@ class NewsSettings(_Section):
         return self
 
 
+class CrawlSourceSettings(_Section):
+    """What is read of one source; `channels` names lists of its spider, none named: its defaults."""
+
+    channels: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> CrawlSourceSettings:
+        _require_distinct(self.channels)
+        return self
+
+
+class CrawlSettings(_Section):
+    """Whether, how far and how politely the news sites are read."""
+
+    enabled: bool
+    first_day: dt.date | None = None
+    contact: str = Field("", pattern=r"^[^\r\n()]*$", max_length=200)
+    settle_minutes: int = Field(ge=0, le=24 * 60)
+    delay_seconds: float = Field(ge=0, le=3600)
+    autothrottle: bool
+    requests_at_once: int = Field(ge=1, le=16)
+    sources_at_once: int = Field(ge=1, le=16)
+    timeout_seconds: float = Field(gt=0, le=600)
+    most_bytes: int = Field(ge=10_000)
+    most_pages: int = Field(ge=1)
+    attempts: int = Field(ge=1, le=20)
+    back_off_seconds: float = Field(ge=0, le=3600)
+    longest_wait_seconds: float = Field(ge=0, le=24 * 3600)
+    silence_seconds: float = Field(gt=0)
+    robots_unavailable: Literal["refuse", "allow"]
+    sources: dict[SourceId, CrawlSourceSettings] = Field(default_factory=dict)
+    scrapy: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _patient(self) -> CrawlSettings:
+        needed = max(self.timeout_seconds, self.longest_wait_seconds, self.delay_seconds)
+        if self.silence_seconds <= needed:
+            raise ValueError(f"silence_seconds {self.silence_seconds:g} must exceed every wait ({needed:g} s)")
+        return self
+
+
 class MarketSettings(_Section):
     """Span of the kept bars."""
 
@@ -454,6 +495,7 @@ class Settings(_Section):
 
     benchmark: BenchmarkSettings
     news: NewsSettings
+    crawl: CrawlSettings
     market: MarketSettings
     tagging: TaggingSettings
     prompts: PromptSettings

@@ -14,6 +14,8 @@ import fcntl
 import io
 import json
 import math
+import time
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -153,20 +155,53 @@ class _Settled:
     contradictions: list[Contradiction]
 
 
+class _Versions:
+    """A name for the present state of each source's news, kept in the lock file: every writer gives it another, before
+    it writes. So one who comes back knows whether the items still lie where they lay."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self._file = file
+        try:
+            self._names: dict[str, str] = json.loads(file.read() or b"{}")
+        except ValueError:  # a writer died while it wrote here
+            self._names = {}
+
+    def of(self, source: str) -> str:
+        """The present name, one that nobody knows if there is none."""
+        return self._names.get(source) or self.renew(source)
+
+    def renew(self, source: str) -> str:
+        """Another name."""
+        self._names[source] = uuid.uuid4().hex
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(json.dumps(self._names).encode())
+        return self._names[source]
+
+
+class _Places(NamedTuple):
+    """Where the items of a source lie: source_id -> days, as of a version of its news."""
+
+    version: str
+    days: dict[str, tuple[str, ...]]
+
+
 class Landing:
     """The landing store below one folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, wait_seconds: float = 0.0) -> None:
+        """A store that, before it writes, waits so long for another writer to end."""
         self.root = root
+        self._wait_seconds = wait_seconds
         self._locked = False
-        self._days: dict[str, dict[str, tuple[str, ...]]] = {}  # source -> source_id -> days; only under the lock
+        self._places: dict[str, _Places] = {}  # by source; only under the lock
 
     @contextmanager
     def importing(self) -> Iterator[None]:
         """Hold the store for writing; leftovers of a process that died are removed. Nested use is fine.
 
         Raises:
-            LandingLockedError: another process is importing.
+            LandingLockedError: another process is importing, and did not end in the time that this store waits.
             InputError: the folder cannot be written.
         """
         if self._locked:
@@ -174,24 +209,36 @@ class Landing:
             return
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            lock = open(self.root / ".lock", "ab")  # noqa: SIM115 - closed below; closing it gives the lock back
+            (self.root / ".lock").touch()
+            lock = open(self.root / ".lock", "r+b", buffering=0)  # noqa: SIM115 - closing it gives the lock back
         except OSError as broken:
             raise InputError(f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME") from None
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LandingLockedError(
-                    f"{self.root}: another import is writing here; wait until it has ended"
-                ) from None
+            self._lock(lock.fileno())
+            self._locked = True
             for leftover in self.root.rglob(f"{PARTIAL}*"):
                 leftover.unlink(missing_ok=True)
-            self._locked = True
+            self._locked, self._versions = True, _Versions(lock)
             try:
                 yield
+            except BaseException:
+                self._places.clear()
+                raise
             finally:
                 self._locked = False
-                self._days.clear()
+
+    def _lock(self, file: int) -> None:
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise LandingLockedError(
+                        f"{self.root}: another import is writing here; wait until it has ended"
+                    ) from None
+                time.sleep(0.02)
 
     # News
 
@@ -199,6 +246,13 @@ class Landing:
         """All (source, day) that hold news, sorted."""
         found = (self.root / "news").glob("*/[!.]*.parquet")
         return sorted((path.parent.name, path.stem) for path in found)
+
+    def news_counts(self) -> dict[tuple[str, str], int]:
+        """Items by (source, day) of all days that exist, those without items included."""
+        return {
+            (source, day): pq.read_metadata(self._news_path(source, day)).num_rows
+            for source, day in self.news_partitions()
+        }
 
     def news_digest(self, source: str, day: str) -> str | None:
         """Content digest of one source's day, None if nothing landed for it."""
@@ -310,6 +364,8 @@ class Landing:
         def write(partition: _Partition) -> None:
             self._write_day(*partition, _take(rows, entering[partition]), leaving.get(partition, []))
 
+        for source in {source for source, _ in entering}:
+            self._places[source] = _Places(self._versions.renew(source), self._days_of(source))
         with ThreadPoolExecutor(_WRITERS) as writers:
             list(writers.map(write, sorted(entering.keys() - leaving.keys())))
         for partition in sorted(leaving):
@@ -330,13 +386,20 @@ class Landing:
 
     def _days_of(self, source: str) -> dict[str, tuple[str, ...]]:
         """Days on which each id of a source lies (two only where a process died between two writes)."""
-        if source not in self._days:
+        known, version = self._places.get(source), self._versions.of(source)
+        if known is None or known.version != version:
             days: dict[str, tuple[str, ...]] = {}
             for path in sorted((self.root / "news" / source).glob("[!.]*.parquet")):
                 for source_id in _parquet(path).read(columns=["source_id"])["source_id"].to_pylist():
                     days[source_id] = (*days.get(source_id, ()), path.stem)
-            self._days[source] = days
-        return self._days[source]
+            known = self._places[source] = _Places(version, days)
+        return known.days
+
+    def note_day(self, source: str, day: str) -> None:
+        """Make a source's day exist, without items if none landed: it was asked for."""
+        with self.importing():
+            if not self._news_path(source, day).exists():
+                _write(self._news_path(source, day), _NEWS_SCHEMA.empty_table(), _NEWS_SCHEMA)
 
     def _news_path(self, source: str, day: str) -> Path:
         return self.root / "news" / source / f"{day}.parquet"

@@ -63,11 +63,11 @@ class NewsSpider(scrapy.Spider):
     async def start(self) -> AsyncIterator[Article]:
         """Walk every channel of every window, newest days first; a refusal ends the source."""
         for position, window in enumerate(self.job.windows):
+            if self.job.probe:
+                self._tell(await probe(self.channel(window.channels[0]), self.job.started_at, self.fetch))
+                continue
             for name in window.channels:
                 channel = self.channel(name)
-                if self.job.probe:
-                    self._tell(await probe(channel, self.job.started_at, self.fetch))
-                    continue
                 async for record in self._walk(channel, window, position).pages():
                     self._tell(record)
                     if isinstance(record, PageRead):

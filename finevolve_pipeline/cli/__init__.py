@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from finevolve_pipeline.cli.cache import cache_group
+from finevolve_pipeline.cli.crawl import coverage_command, crawl_command
 from finevolve_pipeline.cli.experience import case_command, memory_command
 from finevolve_pipeline.cli.exports import export_group
 from finevolve_pipeline.cli.imports import import_group
@@ -52,6 +53,8 @@ for command in (
     demo_command,
     synth_command,
     import_group,
+    crawl_command,
+    coverage_command,
     estimate_command,
     run_command,
     usage_command,

@@ -334,13 +334,16 @@ def _importance(value: object) -> float:
     return number
 
 
-def to_frame(items: Iterable[NewsItem], numbers: Sequence[int], origin: str) -> pd.DataFrame:
+def to_frame(
+    items: Iterable[NewsItem], numbers: Sequence[int], origin: str, crawled_at: int | None = None
+) -> pd.DataFrame:
     """Items as a `RawNews` table, with the number of the row that each came from as index.
 
     Args:
         items: the items.
         numbers: their row numbers.
         origin: where they came from, e.g. `file:telegraph.jsonl`.
+        crawled_at: when the crawl that fetched them began, microseconds since 1970 UTC; None for files.
     """
     rows = list(items)
     columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * len(NewsItem._fields)
@@ -354,7 +357,7 @@ def to_frame(items: Iterable[NewsItem], numbers: Sequence[int], origin: str) -> 
             "content": pd.Series(columns[4], dtype="str"),
             "published_at": _times(columns[5]),
             "modified_at": _times(columns[6]),
-            "crawled_at": _times([None] * count),
+            "crawled_at": _times([crawled_at] * count),
             "origin": pd.Series([origin] * count, dtype="str"),
             "industries_given": pd.Series([list(codes) for codes in columns[7]], dtype="object"),
             "importance_given": pd.Series(columns[8], dtype="float64"),

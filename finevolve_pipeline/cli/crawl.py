@@ -1,0 +1,315 @@
+"""The commands `crawl` and `coverage`: ask the news sites for days, and see which days are known to be complete.
+
+Exit codes of `crawl`: 0 every source was read as far as was asked; 1 a source was not (the others were); 2 wrong use;
+3 all that was left to do is being done by another process.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Sequence
+
+import click
+from rich.progress import TaskID
+
+from crawlers.records import Probe
+from finevolve_pipeline import calendar
+from finevolve_pipeline.cli.output import (
+    Day,
+    Pipeline,
+    emit_json,
+    json_option,
+    messages,
+    print_table,
+    progress_bar,
+    results,
+)
+from finevolve_pipeline.errors import SettingsError
+from finevolve_pipeline.news.coverage import DayState, SourceCoverage
+from resources.coverage_store import CoverageStore, CrawlLockedError
+from resources.news_sites import Crawled, NewsSites
+
+_LOCKED = "locked"
+_SHOWN_NOTES = 5
+
+
+@click.command("crawl")
+@click.option(
+    "--source", "sources", multiple=True, help="Only this source (repeatable; default: all of [news] sources)."
+)
+@click.option("--from", "first", type=Day(), help="First day (default: yesterday).")
+@click.option("--to", "last", type=Day(), help="Last day (default: today).")
+@click.option("--again", is_flag=True, help="Ask for days that are complete, too.")
+@json_option
+def crawl_command(
+    sources: tuple[str, ...], first: dt.date | None, last: dt.date | None, again: bool, as_json: bool
+) -> None:
+    """Ask the news sites for days; what they publish lands beside what was imported.
+
+    Days are calendar days in Asia/Shanghai. A day that is known to be complete is not asked for again; today stays
+    open. Stop it any time: the same command goes on with the days that are left. robots.txt is obeyed, a site that
+    refuses is left alone; how politely they are asked is in [crawl] of finevolve.toml.
+    """
+    pipeline = Pipeline.in_force()
+    now = dt.datetime.now(calendar.SHANGHAI)
+    chosen = _chosen(pipeline, sources)
+    days = _days(first or (last or now.date()) - dt.timedelta(days=1), last or now.date(), now)
+    sites = NewsSites(pipeline.home, pipeline.settings.crawl)
+    with progress_bar() as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(source: str, done: int, asked: int, articles: int) -> None:
+            if source not in tasks:
+                tasks[source] = progress.add_task(source, total=asked)
+            progress.update(tasks[source], completed=done, description=f"{source} {articles:,} articles")
+
+        crawled = sites.bring(dict.fromkeys(chosen, days), now, again=again, advance=advance)
+    if as_json:
+        emit_json({"first_day": days[0], "last_day": days[-1], "sources": [_document(one) for one in crawled]})
+    else:
+        _print(crawled)
+    _end(crawled)
+
+
+def _chosen(pipeline: Pipeline, sources: Sequence[str]) -> tuple[str, ...]:
+    known = pipeline.settings.news.sources
+    for source in sources:
+        if source not in known:
+            raise SettingsError(f"source {source!r}: not among {', '.join(known)}; add it to [news] sources")
+    return tuple(dict.fromkeys(sources)) or known
+
+
+def _days(first: dt.date, last: dt.date, now: dt.datetime) -> tuple[dt.date, ...]:
+    if first > last:
+        raise click.UsageError(f"--from {first} lies after --to {last}")
+    if last > now.date():
+        raise click.UsageError(f"--to {last} lies in the future; today is {now.date()} in Asia/Shanghai")
+    return calendar.days_between(first, last)
+
+
+def _document(one: Crawled) -> dict[str, object]:
+    return {
+        "source": one.source,
+        "state": one.state,
+        "reason": one.reason,
+        "asked": one.asked,
+        "complete": one.complete,
+        "partial": one.partial,
+        "open": one.open,
+        "articles": {
+            "added": one.counts.added,
+            "updated": one.counts.updated,
+            "known": one.counts.known,
+            "changed_texts": len(one.counts.contradictions),
+        },
+        "dropped": dict(one.dropped),
+        "unreadable": one.unreadable,
+        "newest": one.newest or None,
+        "notes": list(one.notes),
+        "seconds": round(one.seconds, 3),
+        "exit_code": 0 if one.went_through else 1,
+    }
+
+
+def _print(crawled: Sequence[Crawled]) -> None:
+    rows = [
+        [
+            one.source,
+            one.state if one.asked or one.state != "ok" else "nothing to ask",
+            str(one.complete),
+            str(one.partial),
+            str(one.open),
+            f"{one.counts.added:,}",
+            f"{one.counts.known + one.counts.updated:,}",
+            str(sum(one.dropped.values())),
+            one.newest[:16].replace("T", " "),
+        ]
+        for one in crawled
+    ]
+    columns = ["source", "state", "complete", "partial", "open", "new articles", "known", "left out", "newest"]
+    print_table("days and articles by source", columns, rows)
+    for one in crawled:
+        if one.reason:
+            messages.print(f"{one.source}: {one.reason}", markup=False)
+        for line in one.notes[:_SHOWN_NOTES]:
+            messages.print(f"{one.source}: {line}", markup=False)
+
+
+def _end(crawled: Sequence[Crawled]) -> None:
+    """Exit with what did not succeed."""
+    failed = [one for one in crawled if not one.went_through]
+    if failed and all(one.state == _LOCKED for one in failed):
+        raise CrawlLockedError("; ".join(one.reason for one in failed))
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+@click.command("coverage")
+@click.option("--source", "sources", multiple=True, help="Only this source (repeatable).")
+@click.option("--from", "first", type=Day(), help="First day (default: the news span's first).")
+@click.option("--to", "last", type=Day(), help="Last day (default: the last that holds anything).")
+@click.option("--partial", is_flag=True, help="List only days that are partial, with the reason.")
+@json_option
+def coverage_command(
+    sources: tuple[str, ...], first: dt.date | None, last: dt.date | None, partial: bool, as_json: bool
+) -> None:
+    """Articles by day and source, and what is known of each day: complete, partial (why), open, imported.
+
+    `imported` days came from files or another service: how complete they are is not known here.
+    """
+    pipeline = Pipeline.in_force()
+    store = CoverageStore(pipeline.home)
+    counts = pipeline.store.landing.news_counts()
+    landed = {source for source, _ in counts}
+    names = sources or tuple(dict.fromkeys((*pipeline.settings.news.sources, *sorted(landed | set(store.sources())))))
+    known = {source: store.read(source) for source in names}
+    found = sorted({day for _, day in counts} | {day for one in known.values() for day in one.days})
+    days = [
+        day
+        for day in found
+        if (first is None or first.isoformat() <= day) and (last is None or day <= last.isoformat())
+    ]
+    cells = {(source, day): _cell(known[source], counts.get((source, day)), day) for source in names for day in days}
+    if as_json:
+        emit_json(_coverage_document(known, days, cells))
+    elif partial:
+        _print_partial(known, days)
+    else:
+        _print_coverage(known, days, cells)
+
+
+_Cell = tuple[int | None, str]
+"""Articles that landed (None: nothing did), and what is known of the day; empty: nothing."""
+
+
+def _cell(known: SourceCoverage, count: int | None, day: str) -> _Cell:
+    if day in known.days:
+        return count, known.days[day].state.value
+    return count, "" if count is None else "imported"
+
+
+def _coverage_document(
+    known: dict[str, SourceCoverage], days: Sequence[str], cells: dict[tuple[str, str], _Cell]
+) -> dict[str, object]:
+    return {
+        "sources": {
+            source: {
+                "earliest": one.earliest or None,
+                "newest": one.newest or None,
+                "state": one.state or None,
+                "reason": one.reason,
+                "days": {
+                    day: {
+                        "articles": cells[source, day][0],
+                        "state": cells[source, day][1] or None,
+                        "reason": one.days[day].reason if day in one.days else "",
+                    }
+                    for day in days
+                },
+            }
+            for source, one in known.items()
+        }
+    }
+
+
+def _print_coverage(known: dict[str, SourceCoverage], days: Sequence[str], cells: dict[tuple[str, str], _Cell]) -> None:
+    """By source; the days themselves if they are few."""
+    rows = []
+    for source, one in known.items():
+        states = Counter(cells[source, day][1] for day in days)
+        articles = sum(cells[source, day][0] or 0 for day in days)
+        rows.append(
+            [
+                source,
+                f"{articles:,}",
+                *(str(states[state]) for state in (*DayState, "imported")),
+                one.earliest[:10],
+                one.newest[:16].replace("T", " "),
+                one.state,
+            ]
+        )
+    columns = ["source", "articles", *DayState, "imported", "reaches back to", "newest seen", "last crawl"]
+    print_table(f"{len(days)} days{f', {days[0]} to {days[-1]}' if days else ''}", columns, rows)
+    if 0 < len(days) <= 62:
+        shown = {DayState.COMPLETE.value: "", DayState.PARTIAL.value: "!", DayState.OPEN.value: "+", "imported": "i"}
+        table = [
+            [
+                day,
+                *(
+                    f"{'' if (cell := cells[source, day])[0] is None else cell[0]}{shown.get(cell[1], '')}"
+                    for source in known
+                ),
+            ]
+            for day in days
+        ]
+        print_table("articles by day (! partial, + open, i imported)", ["day", *known], table)
+    doubtful = sum(1 for one in known.values() if any(d.state is DayState.PARTIAL for d in one.days.values()))
+    if doubtful:
+        results.print(f"{doubtful} sources have partial days: `finevolve coverage --partial` tells why")
+
+
+def _print_partial(known: dict[str, SourceCoverage], days: Sequence[str]) -> None:
+    rows = [
+        [day, source, str(one.days[day].tries), one.days[day].reason]
+        for source, one in known.items()
+        for day in days
+        if day in one.days and one.days[day].state is DayState.PARTIAL
+    ]
+    print_table(f"{len(rows)} partial days", ["day", "source", "crawls", "why"], sorted(rows))
+
+
+_STALE_HOURS = 24.0
+
+
+def probe_sources(pipeline: Pipeline, as_json: bool) -> None:
+    """What the newest page of each source is like; exit code 1 if one cannot be read, has drifted or is stale."""
+    now = dt.datetime.now(calendar.SHANGHAI)
+    found = NewsSites(pipeline.home, pipeline.settings.crawl).probe(pipeline.settings.news.sources, now)
+    ages = {source: _age_hours(probe, now) for source, probe in found.items()}
+    told = {source: _what_is_wrong(probe, ages[source]) for source, probe in found.items()}
+    if as_json:
+        emit_json(
+            {
+                source: {
+                    "channel": probe.channel,
+                    "state": probe.state.value,
+                    "problem": told[source],
+                    "rows": probe.rows,
+                    "newest": probe.newest or None,
+                    "newest_age_hours": ages[source],
+                    "fields": dict(probe.fields),
+                    "left_out": probe.dropped,
+                    "unreadable": list(probe.unreadable),
+                }
+                for source, probe in found.items()
+            }
+        )
+    else:
+        rows = [
+            [
+                source,
+                probe.channel,
+                probe.state.value,
+                str(probe.rows),
+                "" if (age := ages[source]) is None else f"{age:.1f} h",
+                " ".join(f"{name} {share:.0%}" for name, share in probe.fields.items()),
+                told[source],
+            ]
+            for source, probe in found.items()
+        ]
+        columns = ["source", "list", "state", "rows", "newest is", "fields filled", "problem"]
+        print_table("newest page of each source", columns, rows)
+    if any(told.values()):
+        raise click.exceptions.Exit(1)
+
+
+def _age_hours(probe: Probe, now: dt.datetime) -> float | None:
+    return (now - dt.datetime.fromisoformat(probe.newest)).total_seconds() / 3600 if probe.newest else None
+
+
+def _what_is_wrong(probe: Probe, age: float | None) -> str:
+    """Why the page is not as it should be, empty if it is."""
+    if probe.reason:
+        return probe.reason
+    return f"stale: nothing new for {age:.0f} hours" if age is not None and age > _STALE_HOURS else ""

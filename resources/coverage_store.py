@@ -1,0 +1,73 @@
+"""What is known of each source's days, one file a source: `<home>/crawl/coverage/<source>.json`."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from finevolve_pipeline.errors import FinEvolveError, TableError
+from finevolve_pipeline.files import write_atomically
+from finevolve_pipeline.news.coverage import SourceCoverage, of_document, to_document
+
+
+class CrawlLockedError(FinEvolveError):
+    """A second crawl of a source while another one is under way."""
+
+    exit_code = 3
+
+
+class CoverageStore:
+    """Coverage of all sources below one FINEVOLVE_HOME."""
+
+    def __init__(self, home: Path) -> None:
+        self.root = home / "crawl"
+
+    def read(self, source: str) -> SourceCoverage:
+        """What is known of a source; nothing if it was never asked.
+
+        Raises:
+            TableError: the file cannot be read.
+        """
+        path = self._path(source)
+        try:
+            return of_document(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return SourceCoverage(source)
+        except (ValueError, TypeError, KeyError, AttributeError) as broken:
+            raise TableError(
+                f"{path}: not readable ({broken}); delete it, the days will be asked for again"
+            ) from broken
+
+    def write(self, coverage: SourceCoverage) -> None:
+        """Replace what is known of a source."""
+        text = json.dumps(to_document(coverage), ensure_ascii=False, separators=(",", ":"))
+        write_atomically(self._path(coverage.source), text.encode())
+
+    def sources(self) -> tuple[str, ...]:
+        """Sources that were ever asked, sorted."""
+        return tuple(sorted(path.stem for path in (self.root / "coverage").glob("[!.]*.json")))
+
+    @contextmanager
+    def crawling(self, source: str) -> Iterator[None]:
+        """Hold a source for one crawl.
+
+        Raises:
+            CrawlLockedError: another process crawls it.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        with open(self.root / f".{source}.lock", "ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CrawlLockedError(f"{source}: another crawl of it is under way; wait until it has ended") from None
+            yield
+
+    def log(self, source: str) -> Path:
+        """Where the last crawl of a source told what it did."""
+        return self.root / "log" / f"{source}.log"
+
+    def _path(self, source: str) -> Path:
+        return self.root / "coverage" / f"{source}.json"
