@@ -16,6 +16,7 @@ from crawlers.parsing import (
     assigned,
     decoded,
     epoch,
+    field,
     flag,
     json_of,
     later,
@@ -75,7 +76,8 @@ class Telegraph(BySecond):
         page = json_of(decoded(response))
         if flag(error := member(page, "errno")):
             raise site_error(error, member(page, "msg"), again=text_of(error) == str(_LOADING))
-        rows, unreadable = _rows(member(page, "data", "roll_data"), "roll_data")
+        data = field(page, "data")
+        rows, unreadable = _rows(None if data is None else field(data, "roll_data"), "roll_data")
         return ListPage(rows, self.behind(rows, cursor), unreadable=unreadable)
 
 
@@ -97,7 +99,7 @@ class Newest(Channel):
     def read(self, response: Response, cursor: str) -> ListPage:
         """See `Channel.read`."""
         state = assigned(decoded(response), "__NEXT_DATA__")
-        rows, unreadable = _rows(member(state, "props", "initialState", "roll_data"), "roll_data")
+        rows, unreadable = _rows(field(state, "props", "initialState", "roll_data"), "roll_data")
         return ListPage(rows, None, unreadable=unreadable)
 
 

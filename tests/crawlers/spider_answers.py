@@ -47,7 +47,7 @@ def query(request: Request) -> Mapping[str, str]:
 
 
 def walk(
-    channel: Channel, answer: Callable[[Request], Response], since: int, until: int, most_pages: int = 60
+    channel: Channel, answer: Callable[[Request], Response], since: int, until: int, most_pages: int = 200
 ) -> tuple[list[Article], list[PageRead], ChannelEnd]:
     """A walk from `until` back to `since` (seconds): the articles, the pages and how it ended."""
 

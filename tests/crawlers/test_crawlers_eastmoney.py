@@ -113,7 +113,8 @@ def test_case_06_rows_of_one_second_have_cursors_of_their_own() -> None:
 
 
 def test_case_10_no_list_is_asked_again_and_only_one_without_a_next_cursor_is_the_end() -> None:
-    for answer in (listed(end=str(SECOND * 1_000_000)), in_json({"code": "1", "data": {"fastNewsList": None}})):
+    missing = [in_json({"code": "1", "data": data}) for data in (None, {"fastNewsList": None})]
+    for answer in (listed(end=str(SECOND * 1_000_000)), *missing):
         with pytest.raises(PageFailure) as failure:
             read(answer)
         assert (failure.value.state, failure.value.again) == (PageState.EMPTY, True)
