@@ -19,6 +19,7 @@ from crawlers.parsing import (
     article_text,
     decoded,
     epoch,
+    field,
     json_of,
     known,
     later,
@@ -70,7 +71,8 @@ class Push(Channel):
         page = json_of(decoded(response))
         if (code := text_of(member(page, "code"))) not in _OK:
             raise site_error(code, member(page, "msg"))
-        items = member(page, "data", "list")
+        data = field(page, "data")
+        items = None if data is None else field(data, "list")
         if items is None:
             raise PageFailure(PageState.EMPTY, "the site answers no list", again=True)
         rows, unreadable = rows_of(items, _flash, "list")
