@@ -1,6 +1,7 @@
 """Lets Scrapy meet the local sites under their own names.
 
-Settings: `SITES_AT` is the server's address, and `DOWNLOAD_HANDLERS` names `tests.sites.handler.LocalSites` for http and https.
+Settings: `SITES_AT` is the server's address; `DOWNLOAD_HANDLERS` names `tests.sites.handler.LocalSites` for both
+http and https.
 Only the connection is turned aside: rules on robots, hosts and delays see the true addresses.
 """
 

@@ -143,7 +143,7 @@ class Sites:
 
     def _order(self, given: dict[str, Any]) -> None:
         """Obeys a control request: nothing is changed where any part of it is wrong."""
-        orders = {"faults": [given]} if "kind" in given else given
+        orders: dict[str, Any] = {"faults": [given]} if "kind" in given else given
         if unknown := set(orders) - {"faults", "clear", "forget", "now", "arrivals"}:
             raise ValueError(f"{sorted(unknown)}: no such order (choose of faults, clear, forget, now, arrivals)")
         armed = [Armed(Fault.read(one)) for one in orders.get("faults", ())]
@@ -224,12 +224,17 @@ class Wire(asyncio.Protocol):
 
     def _work(self) -> None:
         while not self._busy and self._transport is not None:
-            request, self._buffer = parsed(self._buffer)
+            try:
+                request, self._buffer = parsed(self._buffer)
+            except ValueError:
+                self._send(Answer(400, b"not a request", HTML, cut=13))
+                return
             if request is None:
                 return
             try:
                 made = self._sites.answer(request)
             except ValueError as error:
+                # A fault aimed at a page it cannot spoil must show, not pass for a good answer.
                 made = Answer(500, f"{type(error).__name__}: {error}".encode(), HTML)
             if made.stall:
                 self._busy = True

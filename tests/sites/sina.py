@@ -177,7 +177,7 @@ def roll_row(item: Item, clock: int) -> str:
     """A row of rolling news."""
     words = item.words(clock)
     changed = item.modified_at(clock)
-    made = {
+    made: dict[str, object] = {
         "oid": "",
         "docid": item.key,
         "title": words.title,
