@@ -63,6 +63,7 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--arrivals", type=arrivals, help="ITEMS:EVERY, news coming in while lists are read")
     parser.add_argument("--faults", type=faults, default=[], help="JSON file with a list of faults")
+    parser.add_argument("--warm", action="store_true", help="write all rows before serving")
     return parser
 
 
@@ -78,7 +79,10 @@ async def run(given: argparse.Namespace) -> None:
         inclusive=frozenset(given.inclusive),
     )
     rows = {name: len(world.feeds[name].published) for name in FEEDS}
-    listening = await serve(Sites(world, arrivals=given.arrivals, faults=given.faults), given.port)
+    sites = Sites(world, arrivals=given.arrivals, faults=given.faults)
+    if given.warm:
+        sites.warm()
+    listening = await serve(sites, given.port)
     port = listening.sockets[0].getsockname()[1]
     told = {"at": f"http://127.0.0.1:{port}", "port": port, "items": sum(rows.values()), "feeds": rows}
     sys.stdout.write(json.dumps(told) + "\n")

@@ -20,7 +20,12 @@ class Cls(Site):
     """www.cls.cn and m.cls.cn."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, ("www.cls.cn", "m.cls.cn"), {"www.cls.cn": page(SHELL, title="财联社")})
+        super().__init__(
+            world,
+            ("www.cls.cn", "m.cls.cn"),
+            {"list": ("cls", "telegraph", row)},
+            {"www.cls.cn": page(SHELL, title="财联社")},
+        )
 
     def answer(self, request: Request, clock: int) -> Answer | None:
         """See the class."""
@@ -52,11 +57,11 @@ class Cls(Site):
             if shown and shown[0] % 11 == 5
             else ('{"errno":0,"msg":"","data":{"roll_data":[')
         )
-        return listed(start, self.rows("list", channel, shown, clock, row), "]}}")
+        return listed(start, self.rows("list", shown, clock), "]}}")
 
     def _newest(self, clock: int) -> Answer:
         channel = self.channel("cls", "telegraph")
-        rows = self.rows("list", channel, channel.before(clock, None, 20), clock, row)
+        rows = self.rows("list", channel.before(clock, None, 20), clock)
         state = '{"props":{"initialState":{"roll_data":[' + b",".join(rows).decode() + ']}},"page":"/telegraph"}'
         return page(f"<div id='__next'></div><script>__NEXT_DATA__ = {state};module={{}}</script>", title="电报")
 

@@ -17,7 +17,7 @@ PATH = "/api/ajax/getbrieflist"
 
 
 def briefs(server: Running, page: int = 1) -> Reply:
-    return server.ask(HOST, f"{PATH}?page={page}&pagesize=30", **BROWSER)
+    return server.ask(HOST, f"{PATH}?page={page}&pagesize=30", headers=BROWSER)
 
 
 def text(reply: Reply) -> str:
@@ -113,9 +113,9 @@ def test_an_oversized_body_is_the_answer_and_then_spaces(sites: Running) -> None
 def test_a_wrong_charset_is_declared_and_the_bytes_stay(
     sites: Running, host: str, target: str, says: str, is_in: str
 ) -> None:
-    right = sites.ask(host, target, **BROWSER)
+    right = sites.ask(host, target, headers=BROWSER)
     sites.order(faults=[{"kind": "wrong-charset", "host": host}])
-    wrong = sites.ask(host, target, **BROWSER)
+    wrong = sites.ask(host, target, headers=BROWSER)
     assert wrong.headers["content-type"].endswith(f"charset={says}")
     assert wrong.body == right.body
     assert wrong.body.decode(is_in)
@@ -192,9 +192,9 @@ LISTS: dict[str, tuple[str, str, Callable[[str], object]]] = {
 @pytest.mark.parametrize(("kind", "left"), [("null-list", None), ("empty-list", [])])
 def test_a_list_is_null_or_empty_whatever_is_around_it(sites: Running, form: str, kind: str, left: object) -> None:
     host, target, rows = LISTS[form]
-    assert rows(text(sites.ask(host, target, **BROWSER)))
+    assert rows(text(sites.ask(host, target, headers=BROWSER)))
     sites.order(faults=[{"kind": kind, "host": host}])
-    assert rows(text(sites.ask(host, target, **BROWSER))) == left
+    assert rows(text(sites.ask(host, target, headers=BROWSER))) == left
 
 
 def test_a_fault_that_cannot_spoil_its_page_says_so(sites: Running) -> None:
@@ -293,7 +293,7 @@ def test_a_fault_that_means_nothing_is_refused(sites: Running, wrong: dict[str, 
 
 def test_the_control_page_tells_who_was_asked_when(sites: Running) -> None:
     start = time.time()
-    sites.ask("m.cls.cn", "/telegraph?a=1", User_Agent="reader/1")
+    sites.ask("m.cls.cn", "/telegraph?a=1", headers={"User-Agent": "reader/1"})
     sites.ask("m.cls.cn", "/telegraph?a=2")
     sites.ask(HOST, "/robots.txt")
     told = sites.told()

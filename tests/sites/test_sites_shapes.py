@@ -19,7 +19,7 @@ def telegraph(server: Running, **changed: str) -> Reply:
     query = {"app": "CailianpressWeb", "category": "", "last_time": "", "os": "web", "refresh_type": "1", "rn": "20"}
     query |= {"sv": "8.4.6"} | changed
     target = "/v1/roll/get_roll_list?" + urlencode({"sign": signature(query), **query} | changed)
-    return server.ask("www.cls.cn", target, **BROWSER)
+    return server.ask("www.cls.cn", target, headers=BROWSER)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_cls_rows_have_the_fields_of_the_site(sites: Running) -> None:
 
 
 def test_cls_refuses_a_wrong_signature_with_200_and_an_error_number(sites: Running) -> None:
-    reply = sites.ask("www.cls.cn", "/v1/roll/get_roll_list?app=CailianpressWeb&rn=20&sign=0", **BROWSER)
+    reply = sites.ask("www.cls.cn", "/v1/roll/get_roll_list?app=CailianpressWeb&rn=20&sign=0", headers=BROWSER)
     assert (reply.status, reply.json()) == (200, {"errno": 10012, "msg": "签名错误"})
     assert "roll_data" not in telegraph(sites, sign=hashlib.md5(b"").hexdigest()).json().get("data", {})
 
@@ -58,11 +58,11 @@ def test_cls_rows_are_strictly_older_than_the_cursor(sites: Running) -> None:
 def test_cls_gives_no_rows_above_fifty_nor_without_a_user_agent(sites: Running, headers: dict[str, str]) -> None:
     query = {"app": "CailianpressWeb", "os": "web", "rn": "51" if headers else "20"}
     target = "/v1/roll/get_roll_list?" + urlencode(query | {"sign": signature(query)})
-    assert sites.ask("www.cls.cn", target, **headers).json()["data"]["roll_data"] == []
+    assert sites.ask("www.cls.cn", target, headers=headers).json()["data"]["roll_data"] == []
 
 
 def test_the_cls_mobile_page_holds_the_newest_rows_in_a_script(sites: Running) -> None:
-    text = sites.ask("m.cls.cn", "/telegraph", **BROWSER).body.decode()
+    text = sites.ask("m.cls.cn", "/telegraph", headers=BROWSER).body.decode()
     state = json.JSONDecoder().raw_decode(text, text.index("__NEXT_DATA__ = ") + 16)[0]
     newest = telegraph(sites).json()["data"]["roll_data"]
     assert [row["id"] for row in state["props"]["initialState"]["roll_data"]][: len(newest)] == [
@@ -73,7 +73,7 @@ def test_the_cls_mobile_page_holds_the_newest_rows_in_a_script(sites: Running) -
 def test_a_cls_detail_page_says_whether_it_is_free(sites: Running) -> None:
     truth = sites.truth("cls")
     for name, free in (("public", True), ("forbidden", False)):
-        body = sites.ask("www.cls.cn", f"/detail/{truth[name][0]['id']}", **BROWSER).body.decode()
+        body = sites.ask("www.cls.cn", f"/detail/{truth[name][0]['id']}", headers=BROWSER).body.decode()
         found = re.search(r'<script id="__NEXT_DATA__" type="application/json">(.*?)</script>', body)
         assert found is not None
         assert json.loads(found[1])["props"]["pageProps"]["articleDetail"]["isFree"] is free
@@ -81,7 +81,7 @@ def test_a_cls_detail_page_says_whether_it_is_free(sites: Running) -> None:
 
 def lives(server: Running, **changed: str) -> Any:
     query = {"channel": "global-channel", "client": "pc", "limit": "20", "cursor": "", "accept": "live"} | changed
-    return server.ask("api-one.wallstcn.com", f"/apiv1/content/lives?{urlencode(query)}", **BROWSER).json()
+    return server.ask("api-one.wallstcn.com", f"/apiv1/content/lives?{urlencode(query)}", headers=BROWSER).json()
 
 
 def test_wallstreetcn_pages_by_the_cursor_it_names(sites: Running) -> None:
@@ -103,12 +103,12 @@ def test_wallstreetcn_rows_lack_author_or_uri_at_times(sites: Running) -> None:
 
 
 def test_a_deleted_wallstreetcn_live_is_said_to_be_deleted(sites: Running) -> None:
-    assert sites.ask("api-one.wallstcn.com", "/apiv1/content/lives/1", **BROWSER).json()["code"] == 60301
+    assert sites.ask("api-one.wallstcn.com", "/apiv1/content/lives/1", headers=BROWSER).json()["code"] == 60301
 
 
 def test_sina_7x24_tells_its_pages_and_writes_escapes(sites: Running) -> None:
     target = "/api/zhibo/feed?page=2&page_size=20&zhibo_id=152&tag_id=0&dire=f&dpc=1&pagesize=20&type=1"
-    reply = sites.ask("zhibo.sina.com.cn", target, **BROWSER)
+    reply = sites.ask("zhibo.sina.com.cn", target, headers=BROWSER)
     assert reply.body.isascii()
     feed = reply.json()["result"]["data"]["feed"]
     info = feed["page_info"]
@@ -121,7 +121,7 @@ def test_sina_ext_is_json_in_json_and_broken_in_some_rows(sites: Running) -> Non
     good = broken = 0
     for page in range(1, 5):
         target = f"/api/zhibo/feed?page={page}&page_size=100&zhibo_id=152"
-        for row in sites.ask("zhibo.sina.com.cn", target, **BROWSER).json()["result"]["data"]["feed"]["list"]:
+        for row in sites.ask("zhibo.sina.com.cn", target, headers=BROWSER).json()["result"]["data"]["feed"]["list"]:
             try:
                 good += json.loads(row["ext"])["docurl"] == row["docurl"]
             except ValueError:
@@ -130,22 +130,24 @@ def test_sina_ext_is_json_in_json_and_broken_in_some_rows(sites: Running) -> Non
 
 
 def test_sina_refuses_an_unknown_list(sites: Running) -> None:
-    reply = sites.ask("feed.mix.sina.com.cn", "/api/roll/get?pageid=153&lid=7&num=50&page=1", **BROWSER)
+    reply = sites.ask("feed.mix.sina.com.cn", "/api/roll/get?pageid=153&lid=7&num=50&page=1", headers=BROWSER)
     assert reply.json()["result"]["status"]["msg"] == "param lid illegal"
 
 
 def test_sina_roll_by_bounds_is_sina_roll_by_date(sites: Running) -> None:
     base = "/api/roll/get?pageid=153&lid=2516&k=&num=50&page=1"
-    by_date = sites.ask("feed.mix.sina.com.cn", f"{base}&date=2026-05-18", **BROWSER).json()
+    by_date = sites.ask("feed.mix.sina.com.cn", f"{base}&date=2026-05-18", headers=BROWSER).json()
     bounds = f"{base}&date=2026-05-18&etime=1779033600&stime=1779120000&ctime=1779120000"
-    assert sites.ask("feed.mix.sina.com.cn", bounds, **BROWSER).json() == by_date
+    assert sites.ask("feed.mix.sina.com.cn", bounds, headers=BROWSER).json() == by_date
     assert len(by_date["result"]["data"]) == by_date["result"]["total"] > 5
 
 
 def test_sina_pages_are_utf8_now_and_gbk_of_old(sites: Running) -> None:
     rows = sites.truth("sina", channel="roll")["public"]
     for row, charset in ((rows[0], "gbk"), (rows[-1], "utf-8")):
-        reply = sites.ask("finance.sina.com.cn", row["url"].removeprefix("https://finance.sina.com.cn"), **BROWSER)
+        reply = sites.ask(
+            "finance.sina.com.cn", row["url"].removeprefix("https://finance.sina.com.cn"), headers=BROWSER
+        )
         assert reply.headers["content-type"] == f"text/html; charset={charset}"
         assert row["title"] in reply.body.decode("gb18030" if charset == "gbk" else charset)
 
@@ -153,45 +155,45 @@ def test_sina_pages_are_utf8_now_and_gbk_of_old(sites: Running) -> None:
 @pytest.mark.parametrize("gone", ["sortEnd", "req_trace"])
 def test_eastmoney_refuses_a_request_without_its_parameters_with_200(sites: Running, gone: str) -> None:
     query = {name: value for name, value in EM.items() if name != gone}
-    reply = sites.ask("np-weblist.eastmoney.com", f"/comm/web/getFastNewsList?{urlencode(query)}", **BROWSER)
+    reply = sites.ask("np-weblist.eastmoney.com", f"/comm/web/getFastNewsList?{urlencode(query)}", headers=BROWSER)
     assert (reply.status, reply.json()["code"], reply.json()["data"]) == (200, "0", None)
 
 
 def test_eastmoney_repeats_a_code_within_a_list_and_drifts_in_types(sites: Running) -> None:
     target = f"/comm/web/getFastNewsList?{urlencode(EM | {'pageSize': '200'})}"
-    rows = sites.ask("np-listapi.eastmoney.com", target, **BROWSER).json()["data"]["fastNewsList"]
+    rows = sites.ask("np-listapi.eastmoney.com", target, headers=BROWSER).json()["data"]["fastNewsList"]
     codes = [str(row["code"]) for row in rows]
     assert len(set(codes)) < len(codes)
     assert {len(str(row["realSort"])) for row in rows} == {13, 16}
     assert {type(row["realSort"]) for row in rows} == {int, str}
 
 
-def push(server: Running, page: int = 1, size: int = 20, **headers: str) -> Reply:
+def push(server: Running, headers: dict[str, str], page: int = 1, size: int = 20) -> Reply:
     target = f"/tapp/news/push/stock/?page={page}&tag=&track=website&pagesize={size}"
-    return server.ask("news.10jqka.com.cn", target, **headers)
+    return server.ask("news.10jqka.com.cn", target, headers=headers)
 
 
 def test_tonghuashun_wants_a_referer_and_a_user_agent(sites: Running) -> None:
-    reply = push(sites, User_Agent="x")
+    reply = push(sites, {"User-Agent": "x"})
     assert (reply.status, reply.json()["msg"]) == (400, "请求参数错误")
-    assert push(sites).status == 403
+    assert push(sites, {}).status == 403
 
 
 def test_tonghuashun_pages_are_always_twenty_rows(sites: Running) -> None:
-    assert len(push(sites, 1, 400, **BROWSER).json()["data"]["list"]) == 20
-    beyond = push(sites, 999, **BROWSER).json()
+    assert len(push(sites, BROWSER, 1, 400).json()["data"]["list"]) == 20
+    beyond = push(sites, BROWSER, 999).json()
     assert beyond["code"] in ("200", 0)
     assert beyond["data"]["list"] == []
 
 
 def test_tonghuashun_rows_lack_ctime_at_times_but_never_rtime(sites: Running) -> None:
-    rows = [row for page in range(1, 20) for row in push(sites, page, **BROWSER).json()["data"]["list"]]
+    rows = [row for page in range(1, 20) for row in push(sites, BROWSER, page).json()["data"]["list"]]
     assert any("ctime" not in row for row in rows)
     assert all("rtime" in row for row in rows)
 
 
 def test_tonghuashun_lists_and_pages_are_gbk_without_year_or_seconds(sites: Running) -> None:
-    reply = sites.ask("news.10jqka.com.cn", "/today_list/", **BROWSER)
+    reply = sites.ask("news.10jqka.com.cn", "/today_list/", headers=BROWSER)
     assert reply.headers["content-type"] == "text/html; charset=gbk"
     with pytest.raises(UnicodeDecodeError):
         reply.body.decode("utf-8")
@@ -200,8 +202,8 @@ def test_tonghuashun_lists_and_pages_are_gbk_without_year_or_seconds(sites: Runn
 
 def test_jrj_wants_its_product_id(sites: Running) -> None:
     target = "/jrj-news/news/queryNewsFlash"
-    assert sites.ask("gateway.jrj.com", target, body=b"{}", **BROWSER).json()["data"] is None
-    reply = sites.ask("gateway.jrj.com", target, body=b"{}", productId="6000021", **BROWSER).json()
+    assert sites.ask("gateway.jrj.com", target, body=b"{}", headers=BROWSER).json()["data"] is None
+    reply = sites.ask("gateway.jrj.com", target, body=b"{}", headers=BROWSER | {"productId": "6000021"}).json()
     assert reply["code"] == 20000
     assert len(reply["data"]["data"]) == 20
 
@@ -209,25 +211,25 @@ def test_jrj_wants_its_product_id(sites: Running) -> None:
 def test_jrj_day_files_are_scripts_in_several_wrappers_and_charsets(sites: Running) -> None:
     starts, charsets = set(), set()
     for day in range(1, 21):
-        reply = sites.ask("stockjs.jrj.com.cn", f"/share/news/yaowen/yw2026-05-{day:02d}.js?_=1", **BROWSER)
+        reply = sites.ask("stockjs.jrj.com.cn", f"/share/news/yaowen/yw2026-05-{day:02d}.js?_=1", headers=BROWSER)
         starts.add(reply.body[:9])
         charsets.add(reply.headers["content-type"].partition("charset=")[2])
     assert {b"var yaowe", b'yaowen({"'} <= starts
     assert charsets == {"utf-8", "GBK"}
-    assert sites.ask("stockjs.jrj.com.cn", "/share/news/yaowen/yw2026-01-01.js", **BROWSER).status == 404
+    assert sites.ask("stockjs.jrj.com.cn", "/share/news/yaowen/yw2026-01-01.js", headers=BROWSER).status == 404
 
 
 def test_yicai_answers_a_bare_array_with_relative_addresses(sites: Running) -> None:
-    rows = sites.ask("www.yicai.com", "/api/ajax/getbrieflist?page=1&pagesize=30&type=0&id=0", **BROWSER).json()
+    rows = sites.ask("www.yicai.com", "/api/ajax/getbrieflist?page=1&pagesize=30&type=0&id=0", headers=BROWSER).json()
     assert len(rows) == 30
     assert all(row["url"].startswith(("/brief/", "/vip/")) for row in rows)
-    assert sites.ask("www.yicai.com", "/api/ajax/getbrieflist?page=900&pagesize=30", **BROWSER).json() == []
+    assert sites.ask("www.yicai.com", "/api/ajax/getbrieflist?page=900&pagesize=30", headers=BROWSER).json() == []
 
 
 def test_ifeng_tells_the_end_of_its_stream(sites: Running) -> None:
     def more(ident: str, time: int) -> Any:
         target = f"/shanklist/_/getColumnInfo/_/default/{ident}/{time}/20/1-62-83-/getColumnInfoCallback"
-        body = sites.ask("shankapi.ifeng.com", f"{target}?callback=back", **BROWSER).body.decode()
+        body = sites.ask("shankapi.ifeng.com", f"{target}?callback=back", headers=BROWSER).body.decode()
         return json.loads(body.removeprefix("back(").removesuffix(")"))["data"]
 
     assert more("000", 1779260400000)["isEnd"] is False
@@ -238,7 +240,7 @@ def test_ifeng_tells_the_end_of_its_stream(sites: Running) -> None:
 
 
 def test_ifeng_copies_the_newest_of_cls_with_two_names_and_two_times(sites: Running) -> None:
-    rows = sites.ask("shankapi.ifeng.com", "/api/finance/studio/24h/latest/getClsData", **BROWSER).json()["data"]
+    rows = sites.ask("shankapi.ifeng.com", "/api/finance/studio/24h/latest/getClsData", headers=BROWSER).json()["data"]
     assert {name for row in rows for name in row} == {"id", "ucmsid", "brief", "ctime"}
     assert len({row["ctime"].isdigit() for row in rows}) == 2
     briefs = {row["brief"] for row in telegraph(sites).json()["data"]["roll_data"]}
@@ -247,17 +249,17 @@ def test_ifeng_copies_the_newest_of_cls_with_two_names_and_two_times(sites: Runn
 
 def test_yuncaijing_ends_a_day_with_an_error_code_and_wants_a_script_to_ask(sites: Running) -> None:
     target = "/news/get_realtime_news/yapi/ajax.html"
-    end = sites.ask("www.yuncaijing.com", target, body=b"page=9&date=2026-05-18", **SCRIPTED)
+    end = sites.ask("www.yuncaijing.com", target, body=b"page=9&date=2026-05-18", headers=SCRIPTED)
     assert (end.status, end.json()["error_code"]) == (200, "1")
-    assert sites.ask("www.yuncaijing.com", target, body=b"page=1&date=2026-05-18", **BROWSER).status == 403
-    first = sites.ask("www.yuncaijing.com", target, body=b"page=1&date=2026-05-18", **SCRIPTED)
+    assert sites.ask("www.yuncaijing.com", target, body=b"page=1&date=2026-05-18", headers=BROWSER).status == 403
+    first = sites.ask("www.yuncaijing.com", target, body=b"page=1&date=2026-05-18", headers=SCRIPTED)
     assert "ycj_wafsid" in first.headers["set-cookie"] or "YUNSESSID" in first.headers["set-cookie"]
     times = [int(row["inputtime"]) for row in first.json()["data"]]
     assert times == sorted(times, reverse=True)
 
 
 def test_yuncaijing_day_pages_have_minutes_only(sites: Running) -> None:
-    text = sites.ask("www.yuncaijing.com", "/insider/list_2026-05-18.html", **BROWSER).body.decode()
+    text = sites.ask("www.yuncaijing.com", "/insider/list_2026-05-18.html", headers=BROWSER).body.decode()
     assert set(re.findall(r"<time>(.*?)</time>", text)) <= {f"{h:02d}:{m:02d}" for h in range(24) for m in range(60)}
     assert 'data-id="16000' in text
 
@@ -281,5 +283,5 @@ def test_robots_files_are_those_that_were_seen(sites: Running, host: str, status
 
 def test_addresses_and_hosts_that_do_not_exist_are_404_pages(sites: Running) -> None:
     for host, target in (("www.cls.cn", "/nodeapi/telegraphList"), ("www.nobody.cn", "/")):
-        reply = sites.ask(host, target, **BROWSER)
+        reply = sites.ask(host, target, headers=BROWSER)
         assert (reply.status, reply.headers["content-type"]) == (404, "text/html; charset=utf-8")

@@ -10,7 +10,7 @@ NOW = "2026-05-20T15:00:00+08:00"
 
 
 def briefs(server: Running, page: int) -> list[str]:
-    rows = server.ask("www.yicai.com", f"/api/ajax/getbrieflist?page={page}&pagesize=30", **BROWSER).json()
+    rows = server.ask("www.yicai.com", f"/api/ajax/getbrieflist?page={page}&pagesize=30", headers=BROWSER).json()
     return [str(row["id"]) for row in rows]
 
 
@@ -65,13 +65,13 @@ def test_an_edit_shows_under_the_same_id_with_the_first_time_kept(sites: Running
     assert before["modified_at"] is None
     assert after["modified_at"] > after["published_at"]
     assert before["content"] != after["content"]
-    page = sites.ask("www.cls.cn", f"/detail/{key}", **BROWSER).body.decode()
+    page = sites.ask("www.cls.cn", f"/detail/{key}", headers=BROWSER).body.decode()
     assert "更正：以正式公告为准。" in page
 
 
 def test_nothing_is_served_before_it_is_published(sites: Running) -> None:
     sites.order(now="2026-05-10T12:00:00")
-    rows = sites.ask("www.yicai.com", "/api/ajax/getbrieflist?page=1&pagesize=30", **BROWSER).json()
+    rows = sites.ask("www.yicai.com", "/api/ajax/getbrieflist?page=1&pagesize=30", headers=BROWSER).json()
     assert max(row["CreateDate"] for row in rows) <= "2026-05-10T12:00:00"
     sites.order(now=NOW)
     newest = briefs(sites, 1)[0]
@@ -82,10 +82,12 @@ def test_nothing_is_served_before_it_is_published(sites: Running) -> None:
 def test_reach_ends_a_list_after_its_newest_rows_and_shortens_the_truth() -> None:
     with running("--days", "12", "--reach", "10jqka=50", "--reach", "sina=800", "--items", "90") as server:
         target = "/tapp/news/push/stock/?page={}&pagesize=20"
-        pages = [server.ask("news.10jqka.com.cn", target.format(page), **BROWSER).json() for page in (3, 4)]
+        pages = [server.ask("news.10jqka.com.cn", target.format(page), headers=BROWSER).json() for page in (3, 4)]
         assert [len(page["data"]["list"]) for page in pages] == [10, 0]
         assert pages[0]["data"]["total"] == "50"
-        info = server.ask("zhibo.sina.com.cn", "/api/zhibo/feed?page=1&page_size=10&zhibo_id=152", **BROWSER).json()
+        info = server.ask(
+            "zhibo.sina.com.cn", "/api/zhibo/feed?page=1&page_size=10&zhibo_id=152", headers=BROWSER
+        ).json()
         assert info["result"]["data"]["feed"]["page_info"]["totalNum"] == 800
         assert len(server.truth("10jqka", channel="push")["public"]) <= 50
 

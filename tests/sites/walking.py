@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from lxml import html as lxml_html
+from lxml import html as lxml_html  # type: ignore[import-untyped]
 
 from tests.sites.cls import signature
 from tests.sites.process import Running
 from tests.sites.world import SHANGHAI
 
-BROWSER = {"User_Agent": "Mozilla/5.0 (compatible; reader)", "Referer": "https://www.example/"}
-SCRIPTED = BROWSER | {"X_Requested_With": "XMLHttpRequest"}
+BROWSER = {"User-Agent": "Mozilla/5.0 (compatible; reader)", "Referer": "https://www.example/"}
+SCRIPTED = BROWSER | {"X-Requested-With": "XMLHttpRequest"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def cls(server: Running, size: int = 20) -> Found:
         query = {"app": "CailianpressWeb", "category": "", "last_time": last, "os": "web", "refresh_type": "1"}
         query |= {"rn": str(size), "sv": "8.4.6"}
         reply = server.ask(
-            "www.cls.cn", "/v1/roll/get_roll_list?" + urlencode(query | {"sign": signature(query)}), **BROWSER
+            "www.cls.cn", "/v1/roll/get_roll_list?" + urlencode(query | {"sign": signature(query)}), headers=BROWSER
         )
         rows = reply.json()["data"]["roll_data"]
         newest = any(str(row["id"]) not in found for row in rows)
@@ -91,7 +91,7 @@ def wallstreetcn(server: Running) -> Found:
         query = urlencode(
             {"channel": "global-channel", "client": "pc", "limit": 20, "cursor": cursor, "accept": "live"}
         )
-        data = server.ask("api-one.wallstcn.com", f"/apiv1/content/lives?{query}", **BROWSER).json()["data"]
+        data = server.ask("api-one.wallstcn.com", f"/apiv1/content/lives?{query}", headers=BROWSER).json()["data"]
         newest = any(str(row["id"]) not in found for row in data["items"])
         for row in data["items"]:
             uri = row["uri"] or ""
@@ -108,7 +108,7 @@ def sina_live(server: Running) -> Found:
     found: Found = {}
     for page in range(1, 10_000):
         target = f"/api/zhibo/feed?page={page}&page_size=20&zhibo_id=152&tag_id=0&dire=f&dpc=1&pagesize=20&type=1"
-        reply = server.ask("zhibo.sina.com.cn", f"{target}&callback=cb", **BROWSER)
+        reply = server.ask("zhibo.sina.com.cn", f"{target}&callback=cb", headers=BROWSER)
         text = reply.body.decode()
         assert text.startswith("try{cb({")
         assert text.endswith(");}catch(e){};")
@@ -136,7 +136,7 @@ def sina_roll(server: Running) -> Found:
     for day in days(FIRST, LAST):
         for page in range(1, 100):
             query = {"pageid": 153, "lid": 2516, "k": "", "num": 50, "page": page, "date": day.isoformat()}
-            reply = server.ask("feed.mix.sina.com.cn", f"/api/roll/get?{urlencode(query)}", **BROWSER)
+            reply = server.ask("feed.mix.sina.com.cn", f"/api/roll/get?{urlencode(query)}", headers=BROWSER)
             rows = reply.json()["result"]["data"]
             if not rows:
                 break
@@ -144,7 +144,7 @@ def sina_roll(server: Running) -> Found:
                 if row["docid"] in found:
                     continue
                 path = row["url"].removeprefix("https://finance.sina.com.cn")
-                reply = server.ask("finance.sina.com.cn", path, **BROWSER)
+                reply = server.ask("finance.sina.com.cn", path, headers=BROWSER)
                 charset = "gb18030" if "gbk" in reply.headers["content-type"] else "utf-8"
                 tree = lxml_html.fromstring(reply.body.decode(charset))
                 time = tree.xpath("//meta[@property='article:published_time']/@content")[0]
@@ -162,7 +162,7 @@ def eastmoney(server: Running) -> Found:
     while True:
         query = {"client": "web", "biz": "web_724", "fastColumn": 102, "sortEnd": cursor, "pageSize": 50}
         target = "/comm/web/getFastNewsList?" + urlencode(query | {"req_trace": "1709602300000"})
-        data = server.ask("np-weblist.eastmoney.com", target, **BROWSER).json()["data"]
+        data = server.ask("np-weblist.eastmoney.com", target, headers=BROWSER).json()["data"]
         for row in data["fastNewsList"]:
             found[str(row["code"])] = Read(wall(row["showTime"]), row["title"], plain(row["summary"]))
         if not data["sortEnd"]:
@@ -175,7 +175,7 @@ def tonghuashun_push(server: Running) -> Found:
     found: Found = {}
     for page in range(1, 10_000):
         target = f"/tapp/news/push/stock/?page={page}&tag=&track=website&pagesize=20"
-        rows = server.ask("news.10jqka.com.cn", target, **BROWSER).json()["data"]["list"]
+        rows = server.ask("news.10jqka.com.cn", target, headers=BROWSER).json()["data"]["list"]
         if not rows:
             break
         for row in rows:
@@ -188,13 +188,13 @@ def tonghuashun_lists(server: Running) -> Found:
     """The HTML lists and article pages in GBK; ids are the push list's."""
     found: Found = {}
     for page in range(1, 10_000):
-        reply = server.ask("news.10jqka.com.cn", f"/today_list/index_{page}.shtml", **BROWSER)
+        reply = server.ask("news.10jqka.com.cn", f"/today_list/index_{page}.shtml", headers=BROWSER)
         if reply.status == 404:
             break
         tree = lxml_html.fromstring(reply.body.decode("gb18030"))
         for link in tree.cssselect(".list-con ul li .arc-title a"):
             path = link.get("href").removeprefix("https://news.10jqka.com.cn")
-            body = server.ask("news.10jqka.com.cn", path, **BROWSER).body.decode("gb18030")
+            body = server.ask("news.10jqka.com.cn", path, headers=BROWSER).body.decode("gb18030")
             article = lxml_html.fromstring(body)
             time = article.cssselect("#pubtime_baidu")[0].text
             text = article.cssselect(".article-content")[0].text_content()
@@ -213,9 +213,7 @@ def jinrongjie_flash(server: Running) -> Found:
             "gateway.jrj.com",
             "/jrj-news/news/queryNewsFlash",
             body=json.dumps(asked).encode(),
-            Content_Type="application/json",
-            productId="6000021",
-            **BROWSER,
+            headers=BROWSER | {"Content-Type": "application/json", "productId": "6000021"},
         )
         rows = reply.json()["data"]["data"]
         newest = any(str(row["iiId"]) not in found for row in rows)
@@ -231,7 +229,7 @@ def jinrongjie_yaowen(server: Running) -> Found:
     """The files of all days; a day without a file has no news."""
     found: Found = {}
     for day in days(FIRST, LAST):
-        reply = server.ask("stockjs.jrj.com.cn", f"/share/news/yaowen/yw{day}.js?_=1", **BROWSER)
+        reply = server.ask("stockjs.jrj.com.cn", f"/share/news/yaowen/yw{day}.js?_=1", headers=BROWSER)
         if reply.status == 404:
             continue
         text = reply.body.decode("gb18030" if "GBK" in reply.headers["content-type"] else "utf-8")
@@ -257,7 +255,7 @@ def yicai(server: Running) -> Found:
 def fenghuang(server: Running) -> Found:
     """The column page, its older rows by JSONP, and every page of an article."""
     found: Found = {}
-    page = server.ask("finance.ifeng.com", "/shanklist/1-62-83-/", **BROWSER).body.decode()
+    page = server.ask("finance.ifeng.com", "/shanklist/1-62-83-/", headers=BROWSER).body.decode()
     rows = json.JSONDecoder().raw_decode(page, page.index("allData = ") + 10)[0]["newsstream"]
     end = False
     while rows:
@@ -271,7 +269,7 @@ def fenghuang(server: Running) -> Found:
             f"/shanklist/_/getColumnInfo/_/default/{last['id']}/{wall(last['newsTime']) * 1000}/50/1-62-83-/"
             "getColumnInfoCallback?callback=getColumnInfoCallback&_=1"
         )
-        body = server.ask("shankapi.ifeng.com", target, **BROWSER).body.decode()
+        body = server.ask("shankapi.ifeng.com", target, headers=BROWSER).body.decode()
         assert body.startswith("getColumnInfoCallback({")
         data = unwrapped(body)["data"]
         rows, end = data["newsstream"], data["isEnd"]
@@ -280,7 +278,9 @@ def fenghuang(server: Running) -> Found:
 
 def _ifeng_article(server: Running, row: Mapping[str, Any]) -> Read:
     assert row["url"].startswith("//finance.ifeng.com/c/")
-    page = server.ask("finance.ifeng.com", row["url"].removeprefix("//finance.ifeng.com"), **BROWSER).body.decode()
+    page = server.ask(
+        "finance.ifeng.com", row["url"].removeprefix("//finance.ifeng.com"), headers=BROWSER
+    ).body.decode()
     time = wall(row["newsTime"])
     if "allData = " not in page:
         parts = lxml_html.fromstring(page).xpath("//div[contains(@class, 'index_text_')]//p")
@@ -299,14 +299,16 @@ def yuncaijing(server: Running) -> Found:
     for day in days(FIRST, LAST):
         for page in range(1, 100):
             body = urlencode({"page": page, "date": day.isoformat()}).encode()
-            reply = server.ask("www.yuncaijing.com", "/news/get_realtime_news/yapi/ajax.html", body=body, **SCRIPTED)
+            reply = server.ask(
+                "www.yuncaijing.com", "/news/get_realtime_news/yapi/ajax.html", body=body, headers=SCRIPTED
+            )
             answer = reply.json()
             if str(answer["error_code"]) != "0":
                 break
             for row in answer["data"]:
                 key = str(row["id"])
                 if key not in found:
-                    reply = server.ask("www.yuncaijing.com", f"/news/modal/{key}", **SCRIPTED)
+                    reply = server.ask("www.yuncaijing.com", f"/news/modal/{key}", headers=SCRIPTED)
                     news = reply.json()["data"]["news"]
                     found[key] = Read(int(row["inputtime"]), row["title"], plain(news["content"]))
     return found
