@@ -95,9 +95,12 @@ class Cls(Site):
 def row(item: Item, clock: int) -> str:
     """A row of the list."""
     words = item.words(clock)
-    text = words.text
+    text = brief = words.text
     content = text
-    if item.odd(21, 4):
+    if item.modified_at(clock) is not None and item.odd(27, 50):
+        # The brief keeps the words of the first version.
+        brief = item.first.text
+    elif item.odd(21, 4):
         content = text[: len(text) * 2 // 3]
     elif item.odd(22, 5):
         content = f"\u3000\u3000{text}\u3000"
@@ -109,7 +112,7 @@ def row(item: Item, clock: int) -> str:
     made: dict[str, object] = {
         "id": item.key if drift else int(item.key),
         "title": words.title if item.titled else "",
-        "brief": text,
+        "brief": brief,
         "content": content,
         "ctime": str(item.published) if drift else item.published,
         "modified_time": changed if changed is not None else item.published,

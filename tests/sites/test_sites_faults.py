@@ -72,12 +72,12 @@ def test_a_reset_breaks_the_connection(sites: Running) -> None:
 
 
 def test_a_stall_holds_one_answer_and_no_other_site(sites: Running) -> None:
-    sites.order(faults=[{"kind": "slow", "host": HOST, "seconds": 0.4}])
+    sites.order(faults=[{"kind": "slow", "host": HOST, "seconds": 1.0}])
     start = time.perf_counter()
     with pytest.raises(TimeoutError):
         sites.ask(HOST, PATH, timeout=0.1)
     assert sites.ask("www.cls.cn", "/telegraph").status == 200
-    assert time.perf_counter() - start < 0.4
+    assert time.perf_counter() - start < 1.0
     assert len(briefs(sites).json()) == 30
 
 

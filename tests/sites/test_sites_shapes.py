@@ -61,6 +61,18 @@ def test_cls_gives_no_rows_above_fifty_nor_without_a_user_agent(sites: Running, 
     assert sites.ask("www.cls.cn", target, headers=headers).json()["data"]["roll_data"] == []
 
 
+def test_a_cls_text_is_cut_in_content_or_outdated_in_brief_at_times(sites: Running) -> None:
+    rows: list[dict[str, Any]] = []
+    while len(rows) < 800:
+        last = str(rows[-1]["ctime"]) if rows else ""
+        rows += telegraph(sites, rn="50", last_time=last).json()["data"]["roll_data"]
+    cut = [row for row in rows if row["brief"].startswith(row["content"]) and row["brief"] != row["content"]]
+    outdated = [row for row in rows if "更正" in row["content"] and "更正" not in row["brief"]]
+    assert cut
+    assert outdated
+    assert all(int(row["modified_time"]) > int(row["ctime"]) for row in outdated)
+
+
 def test_the_cls_mobile_page_holds_the_newest_rows_in_a_script(sites: Running) -> None:
     text = sites.ask("m.cls.cn", "/telegraph", headers=BROWSER).body.decode()
     state = json.JSONDecoder().raw_decode(text, text.index("__NEXT_DATA__ = ") + 16)[0]

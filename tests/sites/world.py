@@ -418,10 +418,11 @@ class World:
             if place >= 0 and not origin.forbidden[place]:
                 copy = plan.copies
                 title, body = self._story(origin, place)
-        later_title, later_body = f"{title}（更正）", f"{body}更正：以正式公告为准。"
-        first = _worded(feed_name, title, body, titled, lead, kind, published)
-        later = _worded(feed_name, later_title, later_body, titled, lead, kind, published)
+        first = later = _worded(feed_name, title, body, titled, lead, kind, published)
         edited = feed.edited[number] or None
+        if edited is not None:
+            title, body = f"{title}（更正）", f"{body}更正：以正式公告为准。"
+            later = _worded(feed_name, title, body, titled, lead, kind, published)
         return Item(
             source=plan.source,
             feed=feed_name,
@@ -432,7 +433,7 @@ class World:
             edited=edited,
             tells=plan.modified,
             first=first,
-            later=later if edited else first,
+            later=later,
             titled=titled,
             forbidden=kind,
             url=url,
