@@ -1,8 +1,7 @@
-"""What tests of spiders share: answers made by hand, sites that are functions, walks over them."""
+"""Sites of days and texts: answers in any charset, times as one writes them, walks that remember what was asked."""
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import json
 import os
@@ -11,17 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from scrapy import Request
-from scrapy.http import HtmlResponse, Response, TextResponse
+from scrapy.http import Response, TextResponse
+from spider_answers import SHANGHAI, in_html, walk
 
 from crawlers.channel import Channel
 from crawlers.items import Article
 from crawlers.records import ChannelEnd, PageRead
-from crawlers.walk import Span, Walk
-
-SHANGHAI = ZoneInfo("Asia/Shanghai")
 
 
 def at(text: str) -> dt.datetime:
@@ -32,14 +28,10 @@ def at(text: str) -> dt.datetime:
 def answer(body: Any, *, status: int = 200, charset: str = "utf-8", declared: str = "") -> TextResponse:
     """An answer: text as it is (a page, if it begins like one), everything else as JSON."""
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
-    page = text.lstrip().startswith("<")
-    kind = "text/html" if page else "application/json"
-    return (HtmlResponse if page else TextResponse)(
-        "https://example.com/",
-        status=status,
-        headers={"Content-Type": f"{kind}; charset={declared or charset}"},
-        body=text.encode(charset),
-    )
+    if text.lstrip().startswith("<"):
+        return in_html(text, charset=charset, declared=declared or None, status=status)
+    headers = {"Content-Type": f"application/json; charset={declared or charset}"}
+    return TextResponse("https://site.example/", status=status, headers=headers, body=text.encode(charset))
 
 
 @dataclass
@@ -47,9 +39,9 @@ class Walked:
     """What a walk brought."""
 
     articles: list[Article]
+    pages: list[PageRead]
     end: ChannelEnd
     asked: list[Request]
-    pages: list[PageRead]
 
     @property
     def ids(self) -> list[str]:
@@ -63,18 +55,12 @@ def walked(
     """A walk from `until` back to `since` over a site."""
     asked: list[Request] = []
 
-    async def fetch(request: Request) -> Response:
+    def remembered(request: Request) -> Response:
         asked.append(request)
         return site(request)
 
-    async def told() -> list[PageRead | ChannelEnd]:
-        walk = Walk("source", channel, Span(at(since), at(until)), fetch, at(until), most_pages)
-        return [record async for record in walk.pages()]
-
-    *pages, end = asyncio.run(told())
-    assert isinstance(end, ChannelEnd)
-    read = [page for page in pages if isinstance(page, PageRead)]
-    return Walked([article for page in read for article in page.articles], end, asked, read)
+    borders = (int(at(since).timestamp()), int(at(until).timestamp()))
+    return Walked(*walk(channel, remembered, *borders, most_pages), asked)
 
 
 @contextmanager
