@@ -137,6 +137,22 @@ def test_case_28_a_page_without_a_text_is_unsupported(page: str):
     assert info.value.state is PageState.UNSUPPORTED
 
 
+def test_case_28_a_video_is_left_out_and_a_column_of_nothing_else_is_a_changed_shape():
+    video = '<html><script>var allData = {"videoData":{}};</script></html>'
+    site = Column(spread(9))
+
+    def some(request: Request) -> Response:
+        return answer(video) if request.url.endswith("/c/3") else site(request)
+
+    walk = walked(Stream(), "2024-03-05T01:01", "2024-03-06", some)
+    assert (len(walk.ids), walk.pages[0].dropped) == (8, {"no text": 1})
+
+    walk = walked(
+        Stream(), "2024-03-05T01:01", "2024-03-06", lambda one: answer(video) if "/c/" in one.url else site(one)
+    )
+    assert (walk.articles, walk.end.state) == ([], PageState.UNSUPPORTED)
+
+
 def test_case_28_a_column_without_its_state_is_a_changed_shape():
     with pytest.raises(PageFailure, match="shape changed") as info:
         Stream().read(answer("<html><div id='root'></div></html>"), NEWEST)
