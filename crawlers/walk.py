@@ -198,6 +198,8 @@ class Walk:
             if failure is not None:
                 missing[row.published_at.astimezone(SHANGHAI).date().isoformat()] += 1
                 notes = (*notes, f"{row.url or row.source_id}: {failure.reason}")
+            elif found.dropped == _NO_TEXT and row.content:  # the list's digest is all there is to read
+                articles.append(self._article(row))
             elif found.dropped:
                 dropped[found.dropped] += 1
             else:
