@@ -48,6 +48,9 @@ _NOT_IN_PREVIEW = frozenset(
 
 Metadata = Mapping[str, Any]
 
+Before = Callable[[dg.AssetExecutionContext, Sequence[str]], None]
+"""What an asset does before its partitions are made; see `table_asset`."""
+
 
 @dataclass(frozen=True)
 class Presentation:
@@ -126,8 +129,18 @@ def table_asset(
     presentation: Presentation,
     partitions_def: dg.PartitionsDefinition[Any] | None,
     deps: Sequence[dg.AssetDep | str],
+    before: Before | None = None,
 ) -> dg.AssetsDefinition:
-    """The asset of a table. A partition whose recipe is unchanged is reused, and reported as such."""
+    """The asset of a table. A partition whose recipe is unchanged is reused, and reported as such.
+
+    Args:
+        table: the table.
+        presentation: how the asset shows.
+        partitions_def: its partitions; None: one table, whose only key is `SINGLE`.
+        deps: what it depends on.
+        before: called once a run with the keys that the run asks for, before any of them is looked at: the place to
+            bring in from outside what they lack. What it raises ends the run.
+    """
     spec = dg.AssetSpec(
         table.name,
         deps=deps,
@@ -154,6 +167,8 @@ def table_asset(
     ) -> Iterator[Any]:
         seen = provenance_tags(context.instance, upstream)
         keys = [str(key) for key in context.partition_keys] if partitions_def else [SINGLE]
+        if before is not None:
+            before(context, keys)
         done = 0
         with closing(make_partitions(table, keys, store, presentation.describe)) as partitions:
             for made in partitions:
