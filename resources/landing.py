@@ -15,7 +15,7 @@ import io
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -359,25 +359,32 @@ class Landing:
         """One session as `Bars`, by code. Raises `MissingPartitionError` if nothing landed for it."""
         found = _read(self._bars_path(table, session), _BARS_SCHEMA)
         if found is None:
-            raise MissingPartitionError(f"landing_{table} {session}: nothing landed; `finevolve import market` does it")
+            raise MissingPartitionError(
+                f"landing_{table} {session}: nothing landed; `finevolve import market` does it, or `fetch market`"
+            )
         frame: pd.DataFrame = found.to_pandas()
         return frame
 
-    def merge_bars(self, table: str, frame: pd.DataFrame) -> BarCounts:
+    def merge_bars(
+        self, table: str, frame: pd.DataFrame, tell: Callable[[Sequence[Revision]], None] = lambda _: None
+    ) -> BarCounts:
         """Merge `Bars` rows of any sessions. Per (session, code) the newest number wins and is a revision
         if it differs; a missing number never erases one that is there.
 
         Args:
             table: `industry_bars` or `benchmark_bars`.
             frame: the rows.
+            tell: called with the revisions of a session just before they are written.
         """
         with self.importing():
             total = BarCounts()
             for session, rows in sorted(_by_session(frame).items()):
-                total += self._merge_session(table, session, rows)
+                total += self._merge_session(table, session, rows, tell)
             return total
 
-    def _merge_session(self, table: str, session: str, incoming: Sequence[_Item]) -> BarCounts:
+    def _merge_session(
+        self, table: str, session: str, incoming: Sequence[_Item], tell: Callable[[Sequence[Revision]], None]
+    ) -> BarCounts:
         path = self._bars_path(table, session)
         before = _read(path, _BARS_SCHEMA)
         bars: dict[str, _Item] = {row["code"]: row for row in before.to_pylist()} if before is not None else {}
@@ -400,6 +407,7 @@ class Landing:
                 if old[name] is not None and new[name] != old[name]
             ]
         if added or updated:
+            tell(revisions)
             rows = [bars[code] for code in sorted(bars)]
             _write(path, pa.Table.from_pylist(rows, _BARS_SCHEMA), _BARS_SCHEMA)
         return BarCounts(added, updated, len(incoming) - added - updated, tuple(revisions))

@@ -17,6 +17,7 @@ import click
 from finevolve_pipeline.cli.cache import cache_group
 from finevolve_pipeline.cli.experience import case_command, memory_command
 from finevolve_pipeline.cli.exports import export_group
+from finevolve_pipeline.cli.fetch import fetch_group
 from finevolve_pipeline.cli.imports import import_group
 from finevolve_pipeline.cli.inspect import alpha_command, doctor_command, ic_command, status_command
 from finevolve_pipeline.cli.maintain import audit_command, report_command, reset_command
@@ -52,6 +53,7 @@ for command in (
     demo_command,
     synth_command,
     import_group,
+    fetch_group,
     estimate_command,
     run_command,
     usage_command,
