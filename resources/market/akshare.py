@@ -58,7 +58,8 @@ class AkShare:
                 failed += 1
                 told = f"{code}: {str(broken).removeprefix(f'{self.name}: ')}"
                 if failed == position + 1 and failed in (GIVE_UP, len(codes)):
-                    raise SourceError(f"{self.name}: {told}; nor could the {failed - 1} before it be had") from None
+                    others = f"; nor could the {failed - 1} before it be had" if failed > 1 else ""
+                    raise SourceError(f"{self.name}: {told}{others}") from None
                 reader.tell(told)
                 continue
             days = pd.to_datetime(rows["日期"]).dt.date

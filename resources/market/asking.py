@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ RESUME = "nothing is lost: run the same command again"
 
 _AGAIN = frozenset({403, 408, 425, 429, 456})
 """Answers of services that want to be left alone for a while; 5xx likewise."""
+_BLOCKED = re.compile("验证码|访问频繁|请求过于频繁|人机验证|安全验证|access denied|captcha", re.I)
+"""On a page in place of an answer: it wants a human being. We never solve such a page, nor ask again at once."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -140,8 +143,11 @@ class Asker:
         try:
             return json.loads(data, parse_constant=_not_a_number)
         except ValueError as broken:
-            text = data[:2000].decode("utf-8", "replace")
-            raise TryAgainError(f"the answer is no JSON ({broken}): {text or 'it is empty'}") from None
+            page = data[:20_000].decode("utf-8", "replace")
+            text = self.scrub(page) or "it is empty"
+            if _BLOCKED.search(page):
+                raise SourceError(f"{self.name}: blocks us ({text}); stopped: wait, and ask less often") from None
+            raise TryAgainError(f"the answer is no JSON ({broken}): {text}") from None
 
     def _answer(self, method: str, url: str, **request: Any) -> bytes:
         """The body of a good answer, bounded in size and time."""
