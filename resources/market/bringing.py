@@ -156,7 +156,8 @@ class _Work:
         absent = missing_closes(there, self.sessions, codes_of(self.table))
         bars = read(beside, self.table, tuple(absent))
         cells = {(day.isoformat(), code) for day, codes in absent.items() for code in codes}
-        return bars[[cell in cells for cell in zip(bars["session"], bars["code"], strict=True)]]
+        wanted = [cell in cells for cell in zip(bars["session"], bars["code"], strict=True)]
+        return bars[pd.Series(wanted, index=bars.index, dtype="bool")]
 
 
 def read(landing: Landing, table: str, sessions: Sequence[dt.date]) -> pd.DataFrame:

@@ -200,7 +200,7 @@ def test_a_short_answer_with_more_behind_it_is_not_the_end_either(tushare_servic
 def test_more_rows_in_a_second_than_a_call_gives_are_an_error(tushare_service: TushareService) -> None:
     tushare_service.news = {"cls": [("2025-01-06 10:00:00", "", f"第{n}条") for n in range(9)]}
     tushare_service.rows_a_call = 4
-    with pytest.raises(CrowdedError, match="cls has 4 rows or more around 2025-01-06 (09:59:59|10:00:00)"):
+    with pytest.raises(CrowdedError, match=r"cls has 4 rows or more around 2025-01-06 (09:59:59|10:00:00)"):
         news_of(tushare_service, 4)
 
 
