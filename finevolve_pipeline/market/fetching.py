@@ -78,17 +78,16 @@ def settled_sessions(sessions: Iterable[dt.date], now: dt.datetime) -> tuple[dt.
 
 
 def sessions_to_ask(
-    sessions: Sequence[dt.date], complete: Collection[dt.date], recheck: int, again: bool
+    sessions: Sequence[dt.date], complete: Collection[dt.date], newest: Collection[dt.date], again: bool
 ) -> tuple[dt.date, ...]:
     """Sessions that have no bars yet, and the newest ones again.
 
     Args:
         sessions: settled ones, oldest first.
         complete: those whose closes are all there.
-        recheck: how many of the newest are asked for in any case.
+        newest: those that sources may still revise.
         again: ask for all.
     """
-    newest = set(sessions[len(sessions) - recheck :] if recheck else ())
     return tuple(one for one in sessions if again or one not in complete or one in newest)
 
 

@@ -119,7 +119,7 @@ class _Work:
     table: str
     sessions: tuple[dt.date, ...]
     now: dt.datetime
-    recheck: int
+    newest: tuple[dt.date, ...]
     again: bool
     landing: Landing
     revisions: Revisions
@@ -128,7 +128,7 @@ class _Work:
     def ask(self, source: MarketSource, beside: Landing | None, report: Asked) -> None:
         """Ask a source; `beside` is where a later source's answers are kept, None for the first one."""
         own = beside or self.landing
-        wanted = sessions_to_ask(self.sessions, complete(own, self.table, self.sessions), self.recheck, self.again)
+        wanted = sessions_to_ask(self.sessions, complete(own, self.table, self.sessions), self.newest, self.again)
         done = 0
         for span in spans(wanted):
             asked = [session for session in wanted if span.first <= session <= span.last]
@@ -228,8 +228,8 @@ def bring(
         raise InputError(f"{table}: no source is configured; name them as {side} of [market] in finevolve.toml")
     settled = settled_sessions(sessions, now)
     landing, brought = Landing(home / "landing"), Brought(table)
-    recheck = settings.market.recheck_sessions
-    work = _Work(table, settled, now, recheck, again, landing, Revisions(home), progress)
+    newest = _newest(settled_sessions(settings.market.sessions, now), settings.market.recheck_sessions)
+    work = _Work(table, settled, now, newest, again, landing, Revisions(home), progress)
     for name in names:
         report = Asked(name)
         brought.sources.append(report)
@@ -242,6 +242,10 @@ def bring(
             report.error = str(broken)
     brought.absent = missing_closes(read(landing, table, settled), settled, codes_of(table))
     return brought
+
+
+def _newest(sessions: Sequence[dt.date], count: int) -> tuple[dt.date, ...]:
+    return tuple(sessions[-count:]) if count else ()
 
 
 def spanned(settings: Settings, first: dt.date | None, last: dt.date | None) -> tuple[dt.date, ...]:

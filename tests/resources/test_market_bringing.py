@@ -106,10 +106,10 @@ def test_a_session_is_settled_half_an_hour_after_its_close(time: str, last: str)
 
 def test_what_lacks_bars_is_asked_for_and_the_newest_again() -> None:
     have = set(SESSIONS) - {SESSIONS[3]}
-    assert sessions_to_ask(SESSIONS, have, 2, False) == (SESSIONS[3], SESSIONS[-2], SESSIONS[-1])
-    assert sessions_to_ask(SESSIONS, have, 0, False) == (SESSIONS[3],)
-    assert sessions_to_ask(SESSIONS, have, 2, True) == SESSIONS
-    assert sessions_to_ask(SESSIONS[:1], set(), 5, False) == SESSIONS[:1]
+    newest = SESSIONS[-2:]
+    assert sessions_to_ask(SESSIONS, have, newest, False) == (SESSIONS[3], *newest)
+    assert sessions_to_ask(SESSIONS[:5], have, newest, False) == (SESSIONS[3],)
+    assert sessions_to_ask(SESSIONS, have, newest, True) == SESSIONS
 
 
 def test_sessions_far_apart_are_asked_for_apart() -> None:
@@ -124,6 +124,16 @@ def test_the_first_time_all_is_asked_for_and_then_only_the_newest(world: World) 
     assert [span for _, span in world.first.asked] == [Span(SESSIONS[0], SESSIONS[-1]), Span(*SESSIONS[-2:])]
     assert (again.landed.added, again.landed.updated) == (0, 0)
     assert again.document["missing_closes"] == 0
+
+
+def test_an_old_session_with_bars_is_not_asked_for_again(world: World) -> None:
+    world.bring()
+    world.first.asked.clear()
+    world.bring(sessions=SESSIONS[:3])
+    assert world.first.asked == []
+    world.settings = settings(benchmark=["csindex"], recheck_sessions=0)
+    world.bring()
+    assert world.first.asked == []
 
 
 def test_a_session_with_one_index_missing_is_asked_for_again(world: World) -> None:
