@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -391,6 +392,30 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "akshare", None)
     with pytest.raises(SourceError, match=r"finevolve-pipeline\[akshare\]"):
         build_source("akshare", load_settings())
+
+
+@pytest.mark.real_data
+def test_a_real_history_in_the_library_s_shape_becomes_the_same_bars(
+    akshare_library: Any, monkeypatch: pytest.MonkeyPatch, real_data: Path
+) -> None:
+    """Closes, volumes of 10^8 shares and turnovers of 10^8 yuan of three indices, gaps included."""
+    real = pd.read_csv(real_data / "market" / "shenwan_l1_daily.csv", dtype={"code": str})
+    names = {"date": "日期", "code": "代码", "open": "开盘", "high": "最高", "low": "最低", "close": "收盘"}
+    columns = {**names, "volume": "成交量", "amount": "成交额"}
+
+    def history(code: str, period: str) -> pd.DataFrame:
+        frame = real[real["code"] == code].rename(columns=columns)[list(columns.values())]
+        return frame.assign(日期=pd.to_datetime(frame["日期"]).dt.date, 开盘=frame["开盘"].astype(str))
+
+    monkeypatch.setattr(akshare_library, "index_hist_sw", history)
+    codes, span = ["801010", "801170", "801780"], Span(dt.date(2024, 1, 2), dt.date(2026, 6, 2))
+    got = akshare().bars("industry_bars", codes, span, dt.datetime(2026, 6, 3, 12, tzinfo=SHANGHAI))
+    want = real[real["code"].isin(codes) & (real["date"] >= "2024-01-02")].rename(columns={"date": "session"})
+    want = want.assign(volume=want["volume"] * 1e8, amount=want["amount"] * 1e8)
+    want = conform(want.sort_values(["session", "code"]), Bars, "real")
+    pd.testing.assert_frame_equal(got.frame, want)
+    assert want["volume"].isna().any()
+    assert got.problems == ()
 
 
 # Trading days
