@@ -23,6 +23,7 @@ from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.importing import RowError
 from finevolve_pipeline.news.importing import NewsItem, NewsOptions, NewsReader, to_frame
 from resources.landing import Landing, NewsCounts
+from resources.market.bringing import PATIENCE
 from resources.market.tushare import CrowdedError, Row, Tushare
 
 ORIGIN = "tushare"
@@ -144,7 +145,7 @@ class _Source:
 
     def __init__(self, client: Tushare, home: Path, report: SourceReport, now: Callable[[], dt.datetime]) -> None:
         self._client = client
-        self._landing = Landing(home / "landing")
+        self._landing = Landing(home / "landing", PATIENCE)
         self._finished = FinishedDays(home, report.source)
         self._report = report
         self._now = now

@@ -14,13 +14,14 @@ import fcntl
 import io
 import json
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -58,6 +59,7 @@ _Partition = tuple[str, str]
 """(source, day)."""
 
 _WRITERS = 8
+_LOOK_SECONDS = 0.1
 
 
 class LandingLockedError(FinEvolveError):
@@ -154,10 +156,17 @@ class _Settled:
 
 
 class Landing:
-    """The landing store below one folder."""
+    """The landing store below one folder.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: the folder.
+        patience: seconds to wait while another process is writing. People who import are told at once; what runs
+            by itself waits, since merges are short.
+    """
+
+    def __init__(self, root: Path, patience: float = 0.0) -> None:
         self.root = root
+        self._patience = patience
         self._locked = False
         self._days: dict[str, dict[str, tuple[str, ...]]] = {}  # source -> source_id -> days; only under the lock
 
@@ -178,12 +187,7 @@ class Landing:
         except OSError as broken:
             raise InputError(f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME") from None
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LandingLockedError(
-                    f"{self.root}: another import is writing here; wait until it has ended"
-                ) from None
+            self._acquire(lock)
             for leftover in self.root.rglob(f"{PARTIAL}*"):
                 leftover.unlink(missing_ok=True)
             self._locked = True
@@ -192,6 +196,19 @@ class Landing:
             finally:
                 self._locked = False
                 self._days.clear()
+
+    def _acquire(self, lock: BinaryIO) -> None:
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise LandingLockedError(
+                        f"{self.root}: another import is writing here; wait until it has ended"
+                    ) from None
+            time.sleep(_LOOK_SECONDS)
 
     # News
 

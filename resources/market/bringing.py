@@ -32,6 +32,9 @@ from resources.landing import BarCounts, Landing
 from resources.market.revisions import Revisions
 from resources.market.sources import CalendarSource, MarketSource, build_source, configured, second_store
 
+PATIENCE = 60.0
+"""Seconds to wait for another process that is writing into the landing store."""
+
 Progress = Callable[[str, int, int], None]
 """Told of (source, sessions asked so far, sessions to ask)."""
 
@@ -227,7 +230,7 @@ def bring(
         side = "benchmark" if table == "benchmark_bars" else "industries"
         raise InputError(f"{table}: no source is configured; name them as {side} of [market] in finevolve.toml")
     settled = settled_sessions(sessions, now)
-    landing, brought = Landing(home / "landing"), Brought(table)
+    landing, brought = Landing(home / "landing", PATIENCE), Brought(table)
     newest = _newest(settled_sessions(settings.market.sessions, now), settings.market.recheck_sessions)
     work = _Work(table, settled, now, newest, again, landing, Revisions(home), progress)
     for name in names:

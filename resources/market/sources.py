@@ -74,4 +74,4 @@ def configured(settings: Settings, table: str) -> tuple[str, ...]:
 
 def second_store(home: Path, source: str) -> Landing:
     """What a source that is not the first said. Nothing but the comparison reads it."""
-    return Landing(home / "market" / "second" / source)
+    return Landing(home / "market" / "second" / source, patience=10.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from finevolve_pipeline.market.fetching import (
 from finevolve_pipeline.settings import Settings, load_settings
 from finevolve_pipeline.tables import Bars, conform
 from finevolve_pipeline.universe import BENCHMARK, CODES
-from resources.landing import Landing, Revision
+from resources.landing import Landing, LandingLockedError, Revision
 from resources.market import Brought, Revisions, bring, second_store
 from resources.market.bringing import spanned
 
@@ -151,6 +152,24 @@ def test_a_session_with_one_index_missing_is_asked_for_again(world: World) -> No
 def test_a_session_that_is_not_over_is_not_asked_for(world: World) -> None:
     world.bring(now=dt.datetime(2025, 1, 20, 14, 0, tzinfo=SHANGHAI))
     assert world.first.asked == [(TABLE, Span(SESSIONS[0], SESSIONS[-2]))]
+
+
+def test_a_process_that_is_writing_is_waited_for(world: World) -> None:
+    held, free = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with Landing(world.home / "landing").importing():
+            held.set()
+            free.wait(5)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    held.wait(5)
+    threading.Timer(0.2, free.set).start()
+    with pytest.raises(LandingLockedError):
+        world.landing.merge_bars(TABLE, bars({(SESSIONS[0], BENCHMARK): 1.0}))
+    assert world.bring().landed.added == len(SESSIONS)
+    writer.join()
 
 
 # Order of preference
