@@ -5,19 +5,28 @@ cannot: causality, completeness, agreement between tables, plausibility. In a ra
 and say one thing about it; checks with partitions of their own would show each as not evaluated after a range.
 """
 
+import datetime as dt
 from collections.abc import Iterable, Iterator
 
 import dagster as dg
 
 from finevolve_pipeline import calendar
+from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.errors import ReplayMismatchError
 from finevolve_pipeline.graph import SINGLE, Graph
+from finevolve_pipeline.market.fetching import agreement, codes_of, missing_closes, settled_sessions
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.universe import CODES
+from resources.landing import BENCHMARK_BARS, INDUSTRY_BARS
+from resources.market import Revisions, configured, second_store
+from resources.market.bringing import read as bars_of
 from resources.table_store import TableStore
 
 _EXTREME_DAY = 0.2
 """A one-day move of an industry index beyond this is a unit or data mistake, not a market."""
+
+_SAME_CLOSE = 1e-4
+"""Closes of two sources that differ by less, relative, are the same number, rounded otherwise."""
 
 
 def _stored(context: dg.AssetCheckExecutionContext, store: TableStore, table: str) -> list[str]:
@@ -55,6 +64,75 @@ def broken_days(replays: ReplayStore, experiment: str) -> Iterator[str]:
         if manifest.parent != parent:
             yield f"{experiment} {session}: does not follow the stored day before it"
         parent = manifest.digest
+
+
+def no_revised_closes(table: str) -> dg.AssetChecksDefinition:
+    """No close of these sessions was replaced by another number since it landed."""
+
+    @dg.asset_check(asset=table, name="no_revised_closes", description=no_revised_closes.__doc__)
+    def check(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        keys = set(_stored(context, store, table))
+        revised = [str(entry) for entry in Revisions(store.home).closes(table) if entry.session in keys]
+        return _result(revised, len(keys), "closes were revised (sessions looked at)", dg.AssetCheckSeverity.WARN)
+
+    return check
+
+
+def all_sessions_there(graph: Graph, table: str) -> dg.AssetChecksDefinition:
+    """Every session asked for that is over has all its closes, from one source or another."""
+
+    @dg.asset_check(asset=table, name="all_sessions_there", description=all_sessions_there.__doc__)
+    def check(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        sessions = settled_sessions(_asked(context, graph, table), dt.datetime.now(SHANGHAI))
+        absent = missing_closes(bars_of(store.landing, table, sessions), sessions, codes_of(table))
+        bad = [f"{day}: {len(codes)} closes missing, first {codes[0]}" for day, codes in absent.items()]
+        return _result(bad, len(sessions), "sessions lack closes", dg.AssetCheckSeverity.WARN)
+
+    return check
+
+
+def sources_agree(graph: Graph, table: str) -> dg.AssetChecksDefinition:
+    """The closes that landed equal those of the further sources, where both have them."""
+
+    @dg.asset_check(asset=table, name="sources_agree", description=sources_agree.__doc__)
+    def check(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        sessions = settled_sessions(_asked(context, graph, table), dt.datetime.now(SHANGHAI))
+        landed = bars_of(store.landing, table, sessions)
+        bad: list[str] = []
+        figures: dict[str, dict[str, float | int | str | None]] = {}
+        for source in configured(graph.settings, table)[1:]:
+            told = bars_of(second_store(store.home, source), table, sessions)
+            found = agreement(landed, told, _SAME_CLOSE)
+            bad.extend(f"{source}: {where}" for where in found.beyond)
+            figures[source] = {
+                "closes_compared": found.compared,
+                "largest_relative_difference": found.largest if found.compared else None,
+                "where": found.where,
+                "missing_there": found.only_first,
+                "missing_here": found.only_second,
+                "sessions_missing_there": len(missing_closes(told, sessions, codes_of(table))),
+            }
+        result = _result(bad, len(sessions), "closes differ (sessions looked at)", dg.AssetCheckSeverity.WARN)
+        return result._replace(metadata={**result.metadata, "sources": dg.MetadataValue.json(figures)})
+
+    return check
+
+
+def _bar_checks(graph: Graph, table: str) -> list[dg.AssetChecksDefinition]:
+    """Checks of a table of bars: of fetched ones where a source is configured, of their agreement where two are."""
+    sources = configured(graph.settings, table)
+    return [
+        no_revised_closes(table),
+        *([all_sessions_there(graph, table)] if sources else []),
+        *([sources_agree(graph, table)] if len(sources) > 1 else []),
+    ]
+
+
+def _asked(context: dg.AssetCheckExecutionContext, graph: Graph, table: str) -> list[dt.date]:
+    """Sessions of this run; all kept ones when the check runs alone without partitions."""
+    asked = context.has_partition_key or context.has_partition_key_range
+    keys = context.partition_keys if asked else graph.tables[table].partitions
+    return [dt.date.fromisoformat(key) for key in keys]
 
 
 def checks(graph: Graph) -> list[dg.AssetChecksDefinition]:
@@ -148,6 +226,7 @@ def checks(graph: Graph) -> list[dg.AssetChecksDefinition]:
         return _result(bad, len(overall), "coefficients are undefined", dg.AssetCheckSeverity.WARN)
 
     return [
+        *(check for table in (INDUSTRY_BARS, BENCHMARK_BARS) for check in _bar_checks(graph, table)),
         observable_at_cutoff,
         has_news,
         plausible_moves,

@@ -47,7 +47,7 @@ def build_defs(
     return dg.Definitions(
         assets=[
             *news_assets(graph, partitions, home),
-            *market_assets(graph, partitions),
+            *market_assets(graph, partitions, home),
             replay_asset(graph, partitions),
             *evaluation_assets(graph, partitions),
         ],
