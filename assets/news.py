@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -9,8 +13,12 @@ import pandas as pd
 
 from assets.partitioned import Presentation, table_asset
 from assets.plots import text_bars
+from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.graph import Graph
+from finevolve_pipeline.news.coverage import SourceCoverage
 from finevolve_pipeline.partitions import Partitions
+from finevolve_pipeline.settings import CrawlSettings
+from resources.news_sites import NewsSites, spiders
 
 GROUP = "news"
 
@@ -41,20 +49,63 @@ def _window(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def news_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDefinition]:
+class _Crawling:
+    """Asks the sites for what a run of raw_news lacks, and tells what is known of each day."""
+
+    def __init__(self, settings: CrawlSettings, home: Path) -> None:
+        self._settings = settings
+        self._sites = NewsSites(home, settings)
+        self._known: dict[str, SourceCoverage] = {}
+
+    def bring(self, context: dg.AssetExecutionContext, keys: Sequence[str]) -> None:
+        """Crawl the asked days, if the settings say so. A source that fails is told, and costs the others nothing."""
+        wanted = defaultdict[str, list[dt.date]](list)
+        for key in keys:
+            day, source = key.split("|", 1)
+            wanted[source].append(dt.date.fromisoformat(day))
+        if self._settings.enabled:
+            first = self._settings.first_day or dt.date.min
+            asked = {source: [day for day in days if day >= first] for source, days in wanted.items()}
+            crawled = self._sites.bring(
+                {source: days for source, days in asked.items() if days and source in spiders()},
+                dt.datetime.now(SHANGHAI),
+                advance=lambda source, done, days, articles: context.log.info(
+                    f"{source}: {done} of {days} days, {articles} articles"
+                ),
+            )
+            for one in crawled:
+                tell = context.log.info if one.went_through else context.log.warning
+                tell(f"{one.source}: {one.state} {one.reason} ({one.complete} days complete, {one.partial} partial)")
+        self._known = {source: self._sites.coverage.read(source) for source in wanted}
+
+    def describe(self, key: str) -> dict[str, Any]:
+        """What is known of a source's day; nothing if no crawl ever asked for it."""
+        day, source = key.split("|", 1)
+        known = self._known.get(source)
+        if known is None or day not in known.days:
+            return {}
+        found = known.days[day]
+        facts = {"coverage": found.state.value, "asked_at": found.asked_at.isoformat(), "crawls": found.tries}
+        return {**facts, "not_complete": found.reason} if found.reason else facts
+
+
+def news_assets(graph: Graph, partitions: Partitions, home: Path) -> list[dg.AssetsDefinition]:
     """All news assets, upstream first."""
     tables = graph.tables
+    crawling = _Crawling(graph.settings.crawl, home)
     return [
         table_asset(
             tables["raw_news"],
             Presentation(
                 GROUP,
-                "What a source sent on a calendar day, in canonical fields. Files brought by `finevolve import` "
-                "land here.",
+                "What a source sent on a calendar day, in canonical fields: files brought by `finevolve import`, and, "
+                "with [crawl] enabled, what its site publishes. Days that are not known to be complete are asked for.",
                 describe=_by_source,
+                describe_key=crawling.describe,
             ),
             partitions.days_by_source,
             [],
+            before=crawling.bring,
         ),
         table_asset(
             tables["articles"],

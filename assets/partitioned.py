@@ -60,6 +60,7 @@ class Presentation:
     description: str
     kinds: frozenset[str] = frozenset({"parquet", "pandas"})
     describe: Callable[[pd.DataFrame], Metadata] = field(default=lambda frame: {})
+    describe_key: Callable[[str], Metadata] = field(default=lambda key: {})
 
 
 def column_schema(contract: type[tables.Contract]) -> dg.TableSchema:
@@ -177,7 +178,7 @@ def table_asset(
                     dg.AssetMaterialization(
                         asset_key=table.name,
                         partition=made.key if partitions_def else None,
-                        metadata=made.metadata,
+                        metadata={**made.metadata, **presentation.describe_key(made.key)},
                         # A partition that follows the one before it has seen that one's event, a moment ago.
                         tags={
                             **seen,

@@ -7,7 +7,9 @@ knows nothing of their meaning; a channel says where a walk begins, how a page i
 from __future__ import annotations
 
 import datetime as dt
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 from scrapy import Request
@@ -23,6 +25,7 @@ class Channel(ABC):
         name: as in `[crawl.sources.<source>] channels`.
         hosts: hosts that it asks, its detail pages included; nothing else is ever asked.
         seeks: cursors are page numbers from "1" on, so the walk may search for the page where a day begins.
+        shifts: cursors name pages by number, of a day say, so new items push known rows to later pages.
         slack: rows may stand out of order by this much.
         proves: paging it back shows that a day is complete (False: only the newest rows can be had).
     """
@@ -30,6 +33,7 @@ class Channel(ABC):
     name: ClassVar[str]
     hosts: ClassVar[tuple[str, ...]]
     seeks: ClassVar[bool] = False
+    shifts: ClassVar[bool] = False
     slack: ClassVar[dt.timedelta] = dt.timedelta(minutes=2)
     proves: ClassVar[bool] = True
 
@@ -64,3 +68,28 @@ class Channel(ABC):
             PageFailure: the page could not be read.
         """
         raise NotImplementedError(f"{self.name}: has no detail pages")
+
+
+class BySecond(Channel):
+    """A list whose cursor is a second since 1970: it serves the rows that are strictly older.
+
+    Rows of the second at a page's border may stand on both sides of it, so the next page is asked for one second
+    later: what it repeats is known by its id.
+    """
+
+    def first(self, until: dt.datetime) -> str:
+        """The first second that is not before `until`."""
+        return str(math.ceil(until.timestamp()))
+
+    def behind(self, rows: Sequence[Row], cursor: str) -> str | None:
+        """Cursor of the page behind that of `cursor`, which has these rows; None if it has none: nothing is older."""
+        if not rows:
+            return None
+        following = math.floor(rows[-1].published_at.timestamp()) + 1
+        if rows[0].published_at == rows[-1].published_at:  # a site may repeat the cursor's own second: step past it
+            following = min(following, int(cursor))
+        return str(following)
+
+    def beyond(self, cursor: str) -> str | None:
+        """The second itself, of which more rows than a page holds may have been published."""
+        return str(int(cursor) - 1)

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 from zoneinfo import ZoneInfo
 
+from parsel import Selector
 from scrapy.http import Response
 from w3lib.encoding import html_body_declared_encoding, http_content_type_encoding, read_bom
 
@@ -94,10 +95,47 @@ def member(value: Any, *path: str) -> Any:
     return value
 
 
+def field(value: Any, *path: str) -> Any:
+    """The value at a path of names that must be there; the value itself may be null.
+
+    Raises:
+        PageFailure: (UNSUPPORTED) a step is missing.
+    """
+    for place, name in enumerate(path, 1):
+        if not isinstance(value, Mapping) or name not in value:
+            raise PageFailure(PageState.UNSUPPORTED, f"shape changed: there is no {'.'.join(path[:place])}")
+        value = value[name]
+    return value
+
+
+def agreed(answer: Any, code: str, good: str, message: str) -> None:
+    """Nothing, if the site says by the field `code` that all is well, as text or number.
+
+    Raises:
+        PageFailure: (FETCH_ERROR) it says something else, with its message; (UNSUPPORTED) it says nothing.
+    """
+    if str(said := field(answer, code)) != good:
+        raise site_error(said, member(answer, message))
+
+
+def required(item: Mapping[str, Any], *names: str) -> str:
+    """The first of these fields that is filled, as text.
+
+    Raises:
+        Unreadable: none is.
+    """
+    for name in names:
+        if text := text_of(item.get(name)):
+            return text
+    raise Unreadable(f"no {' or '.join(names)} in {str(dict(item))[:120]}")
+
+
 def rows_of(
     items: Any, read: Callable[[Mapping[str, Any]], Row | None], what: str
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """The rows of a list, and a line for each that lacks what it needs. `read` may answer None: no news at all.
+
+    Every row needs some text, unless it is dropped.
 
     Raises:
         PageFailure: (UNSUPPORTED) `what` is no list, or nothing of it could be read.
@@ -110,6 +148,8 @@ def rows_of(
             if not isinstance(item, Mapping):
                 raise Unreadable(f"{what}: {str(item)[:60]!r} is no object")
             row = read(item)
+            if row is not None and not (row.title or row.content or row.dropped):
+                raise Unreadable(f"{what}: {row.source_id} has neither title nor text")
         except Unreadable as lack:
             unreadable.append(str(lack))
         else:
@@ -118,6 +158,12 @@ def rows_of(
     if unreadable and len(unreadable) == len(items):
         raise PageFailure(PageState.UNSUPPORTED, f"shape changed: no row of {what} can be read: {unreadable[0]}")
     return tuple(rows), tuple(unreadable)
+
+
+def site_error(code: Any, message: Any, *, again: bool = False) -> PageFailure:
+    """What a site says is wrong, in a page that came with HTTP status 200."""
+    said = clean_text(str(message))[:80] if message else "no reason given"
+    return PageFailure(PageState.FETCH_ERROR, f"the site answers error {str(code)[:20]!r} ({said})", again=again)
 
 
 # --- Encodings ---------------------------------------------------------------------------------------------------
@@ -213,6 +259,23 @@ def text_of(value: Any) -> str:
     if isinstance(value, (int, bool)):
         return str(value)
     raise Unreadable(f"{str(value)[:60]!r} is no text")
+
+
+def article_text(page: Selector, body: str, without: str = "script") -> str:
+    """The text of an article's page: of the first element that the CSS selector `body` finds, its paragraphs as lines.
+
+    Parts of it that the selector `without` finds are left out, in `page` too.
+
+    Raises:
+        PageFailure: (UNSUPPORTED) there is no such element, or no text in it.
+    """
+    found = page.css(body)
+    if found:
+        for part in found[0].css(without):
+            part.drop()
+        if text := plain(found[0].get()):
+            return text
+    raise PageFailure(PageState.UNSUPPORTED, f"no text at {body}")
 
 
 def longer(content: str, brief: str) -> str:
@@ -311,6 +374,20 @@ def wall(text: Any, day: dt.date | None = None, today: dt.date | None = None) ->
         return dt.datetime.combine(date, clock, _zone(found["offset"])).astimezone(SHANGHAI)
     except ValueError as wrong:
         raise wrong if isinstance(wrong, Unreadable) else Unreadable(f"{written[:60]!r}: {wrong}") from None
+
+
+def known(read: Callable[[Any], dt.datetime], value: Any) -> dt.datetime | None:
+    """A time that need not be there, read by `epoch` or `wall`: None where it is not, or is no time."""
+    try:
+        return read(value)
+    except Unreadable:
+        return None
+
+
+def later(value: Any, published_at: dt.datetime, read: Callable[[Any], dt.datetime] = epoch) -> dt.datetime | None:
+    """When a row was modified, read by `epoch` or `wall`: None where the site gives no time after its publication."""
+    modified_at = known(read, value)
+    return modified_at if modified_at is not None and modified_at > published_at else None
 
 
 def _latest(month: int, day: int, today: dt.date | None) -> dt.date | None:

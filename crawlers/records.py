@@ -33,7 +33,7 @@ class Job:
         source: source id.
         windows: days to crawl, in this order.
         started_at: aware. Items published later are left to the next crawl; it is every item's `crawled_at`.
-        probe: read the newest page of each channel only, and tell what it is like.
+        probe: read the newest page of each window's first channel only, and tell what it is like.
         scrapy: settings of Scrapy beyond the project's.
     """
 
@@ -96,6 +96,7 @@ class Probe:
     """What the newest page of a channel is like.
 
     Attributes:
+        reason: why it could not be read, or how it differs from what is usual; empty: as it should be.
         rows: rows on it.
         newest: publication of the newest, ISO 8601; empty if there is none.
         fields: share of rows (0..1) in which a field is filled.

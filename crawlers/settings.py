@@ -37,6 +37,7 @@ DOWNLOADER_MIDDLEWARES = {
 }
 
 TELNETCONSOLE_ENABLED = False
+REMOTE_CONTROL_ENABLED = False
 FEED_EXPORT_ENCODING = "utf-8"
 LOG_LEVEL = "INFO"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"

@@ -11,7 +11,7 @@ import asyncio
 import datetime as dt
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo
 
 from scrapy import Request
@@ -32,6 +32,13 @@ _REMEMBERED = 20_000
 
 _ASK_AGAIN = 2
 """How often a page is asked for once more where the site may answer rightly the next time."""
+
+_USUAL_SHARE = 0.9
+"""Fewer rows with a body (or title) and an address than this: the site's shape has drifted."""
+
+_NO_TEXT = "no text"
+_ENOUGH = 5
+"""Pages of articles of which at least one should be readable."""
 
 _MOST_SHIFTED = 3
 """Pages in a row that may bring nothing new while a list by page number shifts."""
@@ -108,7 +115,7 @@ class Walk:
         self._idle = 0 if brought_new or not page.rows else self._idle + 1
         if page.following is None or not page.rows:
             return page.following, ()
-        if self.channel.seeks:  # new items push known ones to the next page
+        if self.channel.seeks or self.channel.shifts:  # new items push known ones to the next page
             if self._idle > _MOST_SHIFTED:
                 raise PageFailure(
                     PageState.FETCH_ERROR, f"the site does not heed the page number: {cursor} is as before"
@@ -140,6 +147,10 @@ class Walk:
             return str(below)
         while await is_later(above):
             below, above = above, above * 2
+            if below > self.most_pages:  # its list would have ended: every page is the same
+                raise PageFailure(
+                    PageState.FETCH_ERROR, f"the site does not heed the page number: {below} is as before"
+                )
         while above - below > 1:
             middle = (below + above) // 2
             below, above = (middle, above) if await is_later(middle) else (below, middle)
@@ -178,11 +189,17 @@ class Walk:
             else:
                 wanted.append(row)
         complete = await asyncio.gather(*(self._completed(row) for row in wanted))
+        if len(wanted) >= _ENOUGH and all(found.dropped == _NO_TEXT for found, _ in complete):
+            raise PageFailure(
+                PageState.UNSUPPORTED, f"none of {len(wanted)} articles' pages could be read: their shape changed"
+            )
         articles = []
         for row, (found, failure) in zip(wanted, complete, strict=True):
             if failure is not None:
                 missing[row.published_at.astimezone(SHANGHAI).date().isoformat()] += 1
                 notes = (*notes, f"{row.url or row.source_id}: {failure.reason}")
+            elif found.dropped == _NO_TEXT and row.content:  # the list's digest is all there is to read
+                articles.append(self._article(row))
             elif found.dropped:
                 dropped[found.dropped] += 1
             else:
@@ -213,8 +230,8 @@ class Walk:
         except PageFailure as failure:
             if failure.state in (PageState.BLOCKED, PageState.DISALLOWED):
                 raise
-            if failure.state is PageState.UNSUPPORTED:  # a video, slides: what the list says is all there is to read
-                return row, None
+            if failure.state is PageState.UNSUPPORTED:  # a video, slides: there is no text to read
+                return replace(row, dropped=_NO_TEXT), None
             return row, failure
 
     def _proved(self, page: ListPage) -> dt.datetime:
@@ -252,34 +269,40 @@ class Walk:
 
 
 async def probe(channel: Channel, now: dt.datetime, fetch: Fetch) -> Probe:
-    """What the newest page of a channel is like: one request, and one more for a body where the list has none."""
-    walk = Walk("", channel, Span(now, now), fetch, now, 1)
+    """What the newest page of a list is like, by one request."""
+    cursor = "1" if channel.seeks else channel.first(now)
     try:
-        page = await walk._asked("1" if channel.seeks else channel.first(now))
-        rows = [row for row in page.rows if not row.dropped]
-        if rows and channel.detail(rows[0]) is not None:
-            completed, failure = await walk._completed(rows[0])
-            if failure is not None:
-                raise failure
-            rows = [completed]
+        response = await fetch(channel.request(cursor))
+        try:
+            page = channel.read(response, cursor)
+        except PageFailure as failure:
+            raise what_it_is(failure, _text(response)) from failure
     except PageFailure as failure:
         return Probe(channel.name, failure.state, failure.reason)
     if not page.rows:
-        return Probe(channel.name, PageState.EMPTY, "the newest page has no rows", 0, "", {}, page.unreadable)
-    newest = max(row.published_at for row in page.rows)
+        return Probe(channel.name, PageState.EMPTY, "the newest page has no rows", unreadable=page.unreadable)
+    rows = [row for row in page.rows if not row.dropped]
     shares = {
         name: sum(1 for row in rows if getattr(row, name)) / max(len(rows), 1)
         for name in ("title", "content", "url", "modified_at")
     }
+    has_bodies = bool(rows) and channel.detail(rows[0]) is None
+    drift = [
+        f"{shares[name]:.0%} of the rows have {name}"
+        for name in ("content" if has_bodies else "title", "url")
+        if shares[name] < _USUAL_SHARE
+    ]
+    if page.unreadable:
+        drift.append(f"{len(page.unreadable)} of {len(page.rows) + len(page.unreadable)} rows cannot be read")
     return Probe(
         channel.name,
         PageState.OK,
-        "",
+        f"its shape has drifted: {'; '.join(drift)}" if drift else "",
         len(page.rows),
-        instant(newest),
+        instant(max(row.published_at for row in page.rows)),
         shares,
         page.unreadable,
-        sum(1 for row in page.rows if row.dropped),
+        len(page.rows) - len(rows),
     )
 
 

@@ -46,7 +46,7 @@ def build_defs(
     jobs, schedules = automation(graph)
     return dg.Definitions(
         assets=[
-            *news_assets(graph, partitions),
+            *news_assets(graph, partitions, home),
             *market_assets(graph, partitions),
             replay_asset(graph, partitions),
             *evaluation_assets(graph, partitions),

@@ -190,12 +190,12 @@ class NewsSites:
         with ThreadPoolExecutor(self.settings.sources_at_once) as threads:
             return tuple(threads.map(one, wanted))
 
-    def probe(self, sources: Iterable[str], now: dt.datetime) -> dict[str, tuple[Probe, ...]]:
-        """The newest page of each source's lists: one polite request a list, and one for a body where needed."""
+    def probe(self, sources: Iterable[str], now: dt.datetime) -> dict[str, Probe]:
+        """What the newest page of each source's first list is like: one polite request a source."""
         jobs = {
             source: Job(
                 source,
-                (Window(now.date(), now.date(), channels_of(source, self.settings)),),
+                (Window(now.date(), now.date(), channels_of(source, self.settings)[:1]),),
                 now,
                 True,
                 scrapy_settings(self.settings),
@@ -203,9 +203,12 @@ class NewsSites:
             for source in sources
         }
 
-        def one(source: str) -> tuple[Probe, ...]:
-            with self._child(jobs[source]) as (records, _):
-                return tuple(record for record in records if isinstance(record, Probe))
+        def one(source: str) -> Probe:
+            with self._child(jobs[source]) as (records, child):
+                found = next((record for record in records if isinstance(record, Probe)), None)
+            channel = jobs[source].windows[0].channels[0]
+            reason = f"the crawl broke off (exit code {child.returncode}); {self.coverage.log(source)} says why"
+            return found or Probe(channel, PageState.FETCH_ERROR, reason)
 
         with ThreadPoolExecutor(self.settings.sources_at_once) as threads:
             return dict(zip(jobs, threads.map(one, jobs), strict=True))
@@ -359,6 +362,9 @@ class _Crawl:
         if failed is None and broke_off:
             log = self.sites.coverage.log(self.job.source)
             state, reason = PageState.FETCH_ERROR.value, f"the crawl broke off (exit code {exit_code}); {log} says why"
+        short = next((end for end in self.ends if end.ends and self._proves[end.channel]), None)
+        if not reason and short is not None:
+            reason = f"{short.channel}: {short.reason}"
         newest = max((end.newest for end in self.ends), default="")
         earliest = max((end.reached for end in self.ends if end.ends), default="")
         self.known = replace(

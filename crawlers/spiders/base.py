@@ -63,11 +63,11 @@ class NewsSpider(scrapy.Spider):
     async def start(self) -> AsyncIterator[Article]:
         """Walk every channel of every window, newest days first; a refusal ends the source."""
         for position, window in enumerate(self.job.windows):
+            if self.job.probe:
+                self._tell(await probe(self.channel(window.channels[0]), self.job.started_at, self.fetch))
+                continue
             for name in window.channels:
                 channel = self.channel(name)
-                if self.job.probe:
-                    self._tell(await probe(channel, self.job.started_at, self.fetch))
-                    continue
                 async for record in self._walk(channel, window, position).pages():
                     self._tell(record)
                     if isinstance(record, PageRead):
@@ -94,6 +94,8 @@ class NewsSpider(scrapy.Spider):
     async def fetch(self, request: Request) -> Response:
         """A page, by way of all middleware: robots, delays, retries, limits.
 
+        Other statuses than 200 are answers too where the request's meta has them in `handle_httpstatus_list`.
+
         Raises:
             PageFailure: nothing usable came.
         """
@@ -108,12 +110,12 @@ class NewsSpider(scrapy.Spider):
             raise PageFailure(PageState.FETCH_ERROR, f"{where}: leads to a host that is not the site's") from refused
         except NETWORK_FAILURES as failed:
             raise PageFailure(PageState.FETCH_ERROR, f"{where}: {type(failed).__name__}") from failed
-        if response.status != 200:
+        if response.status not in (200, *request.meta.get("handle_httpstatus_list", ())):
             raise PageFailure(PageState.FETCH_ERROR, f"{where}: HTTP {response.status}")
         return response
 
     def _tell(self, record: Record) -> None:
-        self.crawler.signals.send_catch_log(told, sender=self, record=record)
+        self.crawler.signals.send_catch_log(told, record=record)
         if isinstance(record, ChannelEnd) and record.state is not PageState.OK:
             self.logger.error("%s: %s", record.channel, record.reason)
         elif isinstance(record, ChannelEnd):

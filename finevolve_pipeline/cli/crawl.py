@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 from rich.progress import TaskID
 
+from crawlers.records import Probe
 from finevolve_pipeline import calendar
 from finevolve_pipeline.cli.output import (
     Day,
@@ -54,6 +55,7 @@ def crawl_command(
     chosen = _chosen(pipeline, sources)
     days = _days(first or (last or now.date()) - dt.timedelta(days=1), last or now.date(), now)
     sites = NewsSites(pipeline.home, pipeline.settings.crawl)
+    _warn_of_days_outside(pipeline, days)
     with progress_bar() as progress:
         tasks: dict[str, TaskID] = {}
 
@@ -84,6 +86,17 @@ def _days(first: dt.date, last: dt.date, now: dt.datetime) -> tuple[dt.date, ...
     if last > now.date():
         raise click.UsageError(f"--to {last} lies in the future; today is {now.date()} in Asia/Shanghai")
     return calendar.days_between(first, last)
+
+
+def _warn_of_days_outside(pipeline: Pipeline, days: Sequence[dt.date]) -> None:
+    """Articles of such days land, and no table shows them."""
+    span = pipeline.settings.news
+    outside = sum(1 for day in days if not span.first_day <= day <= span.last_day)
+    if outside:
+        messages.print(
+            f"{outside} of {len(days)} days lie outside the news span {span.first_day} to {span.last_day}: "
+            "kept, not used; set [news] first_day and last_day in finevolve.toml"
+        )
 
 
 def _document(one: Crawled) -> dict[str, object]:
@@ -201,9 +214,66 @@ def _marked(found: SourceDay) -> str:
 
 
 def _print_partial(table: CoverageTable) -> None:
-    rows = [
-        [day, source, found.reason, str(table.sources[source].days[day].tries)]
-        for (source, day), found in table.known.items()
-        if found.standing is Standing.PARTIAL
-    ]
-    print_table(f"{len(rows)} partial days", ["day", "source", "why", "crawls"], sorted(rows), text_columns=3)
+    """One line a day: reasons are long."""
+    partial = sorted((day, source) for (source, day), at in table.known.items() if at.standing is Standing.PARTIAL)
+    for day, source in partial:
+        one = table.sources[source].days[day]
+        crawls = f"{one.tries} crawl{'' if one.tries == 1 else 's'}"
+        results.print(f"{day} {source} ({crawls}): {one.reason}", markup=False, soft_wrap=True)
+    messages.print(f"{len(partial)} partial days")
+
+
+_STALE_HOURS = 24.0
+
+
+def probe_sources(pipeline: Pipeline, as_json: bool) -> None:
+    """What the newest page of each source is like; exit code 1 if one cannot be read, has drifted or is stale."""
+    now = dt.datetime.now(calendar.SHANGHAI)
+    found = NewsSites(pipeline.home, pipeline.settings.crawl).probe(pipeline.settings.news.sources, now)
+    ages = {source: _age_hours(probe, now) for source, probe in found.items()}
+    told = {source: _what_is_wrong(probe, ages[source]) for source, probe in found.items()}
+    if as_json:
+        emit_json(
+            {
+                source: {
+                    "channel": probe.channel,
+                    "state": probe.state.value,
+                    "problem": told[source],
+                    "rows": probe.rows,
+                    "newest": probe.newest or None,
+                    "newest_age_hours": ages[source],
+                    "fields": dict(probe.fields),
+                    "left_out": probe.dropped,
+                    "unreadable": list(probe.unreadable),
+                }
+                for source, probe in found.items()
+            }
+        )
+    else:
+        rows = [
+            [
+                source,
+                probe.channel,
+                probe.state.value,
+                str(probe.rows),
+                "" if (age := ages[source]) is None else f"{age:.1f} h",
+                " ".join(f"{name} {share:.0%}" for name, share in probe.fields.items()),
+                told[source],
+            ]
+            for source, probe in found.items()
+        ]
+        columns = ["source", "list", "state", "rows", "newest is", "fields filled", "problem"]
+        print_table("newest page of each source", columns, rows)
+    if any(told.values()):
+        raise click.exceptions.Exit(1)
+
+
+def _age_hours(probe: Probe, now: dt.datetime) -> float | None:
+    return (now - dt.datetime.fromisoformat(probe.newest)).total_seconds() / 3600 if probe.newest else None
+
+
+def _what_is_wrong(probe: Probe, age: float | None) -> str:
+    """Why the page is not as it should be, empty if it is."""
+    if probe.reason:
+        return probe.reason
+    return f"stale: nothing new for {age:.0f} hours" if age is not None and age > _STALE_HOURS else ""

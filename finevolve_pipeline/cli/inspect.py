@@ -15,6 +15,7 @@ import pandas as pd
 
 from assets.planning import standing, want
 from finevolve_pipeline import calendar
+from finevolve_pipeline.cli.crawl import probe_sources
 from finevolve_pipeline.cli.output import (
     Day,
     Pipeline,
@@ -226,9 +227,15 @@ def print_ic(pipeline: Pipeline, stage: str = "overall", method: str | None = No
 
 @click.command("doctor")
 @click.option("--sectors", is_flag=True, help="List the 31 industries instead.")
+@click.option(
+    "--sources", is_flag=True, help="Ask each news site for its newest page instead: one polite request a source."
+)
 @json_option
-def doctor_command(sectors: bool, as_json: bool) -> None:
-    """Is this machine, this home and this configuration fit to run?"""
+def doctor_command(sectors: bool, sources: bool, as_json: bool) -> None:
+    """Is this machine, this home and this configuration fit to run? With --sources: are the news sites?"""
+    if sources:
+        probe_sources(Pipeline.in_force(), as_json)
+        return
     if sectors:
         if as_json:
             emit_json([i._asdict() for i in INDUSTRIES])
