@@ -323,9 +323,10 @@ def test_the_page_confirms_the_time_of_the_list(head: str, published: str):
     assert Roll().read_detail(answer(article("<p>一段。</p>", head)), row).published_at == at(published)
 
 
-def test_a_page_without_text_is_unsupported():
+@pytest.mark.parametrize("page", ["<html><body><video></video></body></html>", "{}", ""])
+def test_case_28_a_page_without_text_is_unsupported(page: str):
     with pytest.raises(PageFailure) as info:
-        Roll().read_detail(answer("<html><body><video></video></body></html>"), roll_row())
+        Roll().read_detail(answer(page), roll_row())
     assert info.value.state is PageState.UNSUPPORTED
 
 

@@ -81,6 +81,9 @@ def test_case_10_an_empty_first_page_is_a_failure_and_an_empty_later_one_the_end
     with pytest.raises(PageFailure) as info:
         Brief().read(answer([]), "1")
     assert (info.value.state, info.value.again) == (PageState.EMPTY, True)
+    with pytest.raises(PageFailure) as info:
+        Brief().read(answer(None), "51")
+    assert (info.value.state, info.value.again) == (PageState.EMPTY, True)
     assert Brief().read(answer([]), "51") == ListPage((), None)
 
 

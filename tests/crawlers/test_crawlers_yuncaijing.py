@@ -260,11 +260,32 @@ def test_a_day_without_a_page_or_without_rows_has_no_news():
     assert DayHtml().read(answer(html()), FIRST) == silent
 
 
-@pytest.mark.parametrize("page", ["<html>首页</html>", html("14:20").replace("data-id", "data-key")])
-def test_a_page_of_another_shape_is_no_day_without_news(page: str):
-    with pytest.raises(PageFailure, match="shape changed") as info:
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        ("<html>首页</html>", "no list in the page"),
+        ('{"code": "0", "data": null}', "no list in the page"),
+        (html("14:20").replace("data-id", "data-key"), "shape changed"),
+    ],
+)
+def test_case_03_a_page_of_another_shape_is_no_day_without_news(page: str, reason: str):
+    with pytest.raises(PageFailure, match=reason) as info:
         DayHtml().read(answer(page), FIRST)
     assert info.value.state is PageState.UNSUPPORTED
+
+
+def test_a_page_that_is_cut_short_does_not_stand_for_its_day():
+    whole = html("14:20", "09:05")
+    with pytest.raises(PageFailure, match="cut short") as info:
+        DayHtml().read(answer(whole[: len(whole) // 2]), FIRST)
+    assert info.value.again
+
+
+def test_a_page_that_shows_another_day_than_it_was_asked_for_dates_nothing():
+    row = DayHtml().read(answer(html("14:20")), "2024-01-02/1").rows[0]
+    with pytest.raises(PageFailure, match="listed on 2024-01-02, but of 2024-03-05") as info:
+        DayHtml().read_detail(answer(window()), row)
+    assert info.value.state is PageState.FETCH_ERROR
 
 
 def test_days_pages_are_walked_back():
