@@ -253,10 +253,13 @@ class Landing:
         return sorted((path.parent.name, path.stem) for path in found)
 
     def news_counts(self) -> dict[tuple[str, str], int]:
-        """Items by (source, day) of all days that exist, those without items included."""
+        """Items by (source, day) of all days that exist, those without items included.
+
+        Raises:
+            TableError: a file cannot be read.
+        """
         return {
-            (source, day): pq.read_metadata(self._news_path(source, day)).num_rows
-            for source, day in self.news_partitions()
+            (source, day): _metadata(self._news_path(source, day)).num_rows for source, day in self.news_partitions()
         }
 
     def news_digest(self, source: str, day: str) -> str | None:
@@ -577,13 +580,20 @@ def _write(path: Path, table: pa.Table, schema: pa.Schema) -> None:
     write_atomically(path, data)
 
 
-def _stored_digest(path: Path) -> str | None:
+def _metadata(path: Path) -> pq.FileMetaData:
     try:
-        found: Mapping[bytes, bytes] = pq.read_metadata(path).metadata or {}
+        return pq.read_metadata(path)
     except FileNotFoundError:
-        return None
+        raise
     except (pa.ArrowException, OSError) as broken:
         raise TableError(f"{path}: not readable ({broken}); delete it and import again") from broken
+
+
+def _stored_digest(path: Path) -> str | None:
+    try:
+        found: Mapping[bytes, bytes] = _metadata(path).metadata or {}
+    except FileNotFoundError:
+        return None
     if _DIGEST not in found:
         raise TableError(f"{path}: carries no digest, so no import wrote it; delete it and import again")
     return found[_DIGEST].decode()
