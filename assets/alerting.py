@@ -19,7 +19,7 @@ from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.storage.dagster_run import RunRecord
 from dagster._core.storage.tags import PARTITION_NAME_TAG, WILL_RETRY_TAG
 
-from assets.automation import BARS, SOURCE_TAG, Clock, crawled, shanghai_now
+from assets.automation import SOURCE_TAG, Clock, crawled, fetched_bars, shanghai_now
 from assets.checks import silence_of
 from assets.planning import RANGE_END, RANGE_START
 from finevolve_pipeline import alerts, calendar
@@ -192,19 +192,17 @@ def _of_sources(settings: Settings, store: TableStore, now: dt.datetime) -> Iter
 def _of_tables(
     instance: dg.DagsterInstance, settings: Settings, store: TableStore, now: dt.datetime
 ) -> Iterator[Condition]:
-    """Which tables from outside are late, if this home follows the present."""
-    if not settings.crawl.enabled:
-        return
+    """Which tables that are fetched are late."""
     sessions = [
         day
         for day in _past_days(now, settings.market.first_session, settings.market.last_session, now.date())
         if day in settings.market.sessions and now >= dt.datetime.combine(day, _BARS_AT, calendar.SHANGHAI) + _GRACE
     ]
-    for table in BARS:
+    for table in fetched_bars(settings):
         lacking = [day.isoformat() for day in sessions if store.stored(table, day.isoformat()) is None]
         yield from alerts.missing_bars(table, lacking)
     key = dg.AssetKey("raw_news")
-    if settings.news.first_day <= now.date() <= settings.news.last_day:
+    if settings.crawl.enabled and settings.news.first_day <= now.date() <= settings.news.last_day:
         state = instance.get_freshness_state_records([key]).get(key)
         if state is not None and state.freshness_state == FreshnessState.FAIL:
             yield alerts.overdue("raw_news")

@@ -4,7 +4,7 @@ By day, every source is asked for today's news, and the market after its close. 
 partition that has just closed (Asia/Shanghai), layer after layer with time between them. Nothing here cascades down the
 replay chain: one schedule asks for one new session of each experiment.
 
-Whether this home follows the present at all is said by `[crawl] enabled`.
+Whether a home follows the present at all is said by its settings: `[crawl] enabled`, and sources under `[market]`.
 """
 
 import datetime as dt
@@ -24,6 +24,8 @@ from finevolve_pipeline.news.coverage import SourceCoverage
 from finevolve_pipeline.partitions import DATE, EXPERIMENT, SOURCE
 from finevolve_pipeline.settings import Settings
 from resources.coverage_store import CoverageStore
+from resources.landing import BENCHMARK_BARS, INDUSTRY_BARS
+from resources.market import configured
 from resources.news_sites import spiders
 from resources.table_store import TableStore
 
@@ -34,8 +36,6 @@ SOURCE_TAG = "finevolve/source"
 
 Clock = Callable[[], dt.datetime]
 """Tells the present, aware."""
-
-BARS = ("industry_bars", "benchmark_bars")
 
 NEWS_POLICY = dg.FreshnessPolicy.time_window(fail_window=dt.timedelta(hours=3), warn_window=dt.timedelta(minutes=90))
 """Of raw_news as a whole: some source is crawled every half hour. Each single one is looked after by the alerts."""
@@ -69,19 +69,22 @@ def crawled(settings: Settings) -> tuple[str, ...]:
     return tuple(source for source in settings.news.sources if source in spiders())
 
 
+def fetched_bars(settings: Settings) -> tuple[str, ...]:
+    """Tables of bars that have a source; the others are imported when somebody likes."""
+    return tuple(table for table in (INDUSTRY_BARS, BENCHMARK_BARS) if configured(settings, table))
+
+
 def with_freshness(assets: Iterable[dg.AssetsDefinition], settings: Settings) -> list[dg.AssetsDefinition]:
-    """The assets, with freshness policies on those that come from outside, if this home follows the present.
+    """The assets, with freshness policies on those that are fetched: news that is crawled, bars that have a source.
 
     A policy looks at an asset as a whole and knows no calendar: bars are late only when the longest closure of the
     market is over. Which single day of which source, and which session, is late is told by the alerts.
     """
-    if not settings.crawl.enabled:
-        return list(assets)
     closure = dt.timedelta(days=calendar.longest_closure(calendar.all_sessions()) + 1)
-    policies = {
-        dg.AssetKey("raw_news"): NEWS_POLICY,
-        **{dg.AssetKey(table): dg.FreshnessPolicy.time_window(fail_window=closure) for table in BARS},
-    }
+    bars = dg.FreshnessPolicy.time_window(fail_window=closure)
+    policies = {dg.AssetKey(table): bars for table in fetched_bars(settings)}
+    if settings.crawl.enabled:
+        policies[dg.AssetKey("raw_news")] = NEWS_POLICY
 
     def fresh(spec: dg.AssetSpec) -> dg.AssetSpec:
         return dg.apply_freshness_policy(spec, policies[spec.key]) if spec.key in policies else spec

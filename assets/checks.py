@@ -13,18 +13,26 @@ import dagster as dg
 
 from assets.automation import Clock, shanghai_now
 from finevolve_pipeline import calendar
+from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.errors import ReplayMismatchError
 from finevolve_pipeline.graph import SINGLE, Graph
+from finevolve_pipeline.market.fetching import agreement, codes_of, missing_closes, settled_sessions
 from finevolve_pipeline.news import coverage, staleness
 from finevolve_pipeline.news.coverage import DayState, SourceCoverage
 from finevolve_pipeline.news.staleness import Drop, Silence
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.universe import CODES
 from resources.coverage_store import CoverageStore
+from resources.landing import BENCHMARK_BARS, INDUSTRY_BARS
+from resources.market import Revisions, configured, second_store
+from resources.market.bringing import read as bars_of
 from resources.table_store import TableStore
 
 _EXTREME_DAY = 0.2
 """A one-day move of an industry index beyond this is a unit or data mistake, not a market."""
+
+_SAME_CLOSE = 1e-4
+"""Closes of two sources that differ by less, relative, are the same number, rounded otherwise."""
 
 
 def _asked(context: dg.AssetCheckExecutionContext) -> list[str] | None:
@@ -129,6 +137,74 @@ def silence_of(store: TableStore, known: SourceCoverage, now: dt.datetime) -> Si
     days = calendar.days_between(first, asked.astimezone(calendar.SHANGHAI).date())
     published = [time for day in days for time in store.landing.news_times(known.source, day.isoformat())]
     return staleness.silence(published, asked)
+
+
+def no_revised_closes(table: str) -> dg.AssetChecksDefinition:
+    """No close of these sessions was replaced by another number since it landed."""
+
+    @dg.asset_check(asset=table, name="no_revised_closes", description=no_revised_closes.__doc__)
+    def check(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        keys = set(_stored(context, store, table))
+        revised = [str(entry) for entry in Revisions(store.home).closes(table) if entry.session in keys]
+        return _result(revised, len(keys), "closes were revised (sessions looked at)", dg.AssetCheckSeverity.WARN)
+
+    return check
+
+
+def all_sessions_there(graph: Graph, table: str) -> dg.AssetChecksDefinition:
+    """Every session asked for that is over has all its closes, from one source or another."""
+
+    @dg.asset_check(asset=table, name="all_sessions_there", description=all_sessions_there.__doc__)
+    def check(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        sessions = settled_sessions(_sessions_asked(context, graph, table), dt.datetime.now(SHANGHAI))
+        absent = missing_closes(bars_of(store.landing, table, sessions), sessions, codes_of(table))
+        bad = [f"{day}: {len(codes)} closes missing, first {codes[0]}" for day, codes in absent.items()]
+        return _result(bad, len(sessions), "sessions lack closes", dg.AssetCheckSeverity.WARN)
+
+    return check
+
+
+def sources_agree(graph: Graph, table: str) -> dg.AssetChecksDefinition:
+    """The closes that landed equal those of the further sources, where both have them."""
+
+    @dg.asset_check(asset=table, name="sources_agree", description=sources_agree.__doc__)
+    def check(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
+        sessions = settled_sessions(_sessions_asked(context, graph, table), dt.datetime.now(SHANGHAI))
+        landed = bars_of(store.landing, table, sessions)
+        bad: list[str] = []
+        figures: dict[str, dict[str, float | int | str | None]] = {}
+        for source in configured(graph.settings, table)[1:]:
+            told = bars_of(second_store(store.home, source), table, sessions)
+            found = agreement(landed, told, _SAME_CLOSE)
+            bad.extend(f"{source}: {where}" for where in found.beyond)
+            figures[source] = {
+                "closes_compared": found.compared,
+                "largest_relative_difference": found.largest if found.compared else None,
+                "where": found.where,
+                "missing_there": found.only_first,
+                "missing_here": found.only_second,
+                "sessions_missing_there": len(missing_closes(told, sessions, codes_of(table))),
+            }
+        result = _result(bad, len(sessions), "closes differ (sessions looked at)", dg.AssetCheckSeverity.WARN)
+        return result._replace(metadata={**result.metadata, "sources": dg.MetadataValue.json(figures)})
+
+    return check
+
+
+def _bar_checks(graph: Graph, table: str) -> list[dg.AssetChecksDefinition]:
+    """Checks of a table of bars: of fetched ones where a source is configured, of their agreement where two are."""
+    sources = configured(graph.settings, table)
+    return [
+        no_revised_closes(table),
+        *([all_sessions_there(graph, table)] if sources else []),
+        *([sources_agree(graph, table)] if len(sources) > 1 else []),
+    ]
+
+
+def _sessions_asked(context: dg.AssetCheckExecutionContext, graph: Graph, table: str) -> list[dt.date]:
+    """Sessions of this run; all kept ones when the check runs alone without partitions."""
+    asked = _asked(context)
+    return [dt.date.fromisoformat(key) for key in (graph.tables[table].partitions if asked is None else asked)]
 
 
 def checks(graph: Graph, clock: Clock = shanghai_now) -> list[dg.AssetChecksDefinition]:
@@ -258,6 +334,7 @@ def checks(graph: Graph, clock: Clock = shanghai_now) -> list[dg.AssetChecksDefi
         complete,
         fresh,
         not_dropped_to_zero,
+        *(check for table in (INDUSTRY_BARS, BENCHMARK_BARS) for check in _bar_checks(graph, table)),
         observable_at_cutoff,
         has_news,
         plausible_moves,

@@ -48,7 +48,7 @@ def build_defs(
     automatic = automation(graph)
     return dg.Definitions(
         assets=[
-            *with_freshness([*news_assets(graph, partitions, home), *market_assets(graph, partitions)], settings),
+            *with_freshness([*news_assets(graph, partitions, home), *market_assets(graph, partitions, home)], settings),
             replay_asset(graph, partitions),
             *evaluation_assets(graph, partitions),
         ],

@@ -48,6 +48,19 @@ def _require_distinct(names: tuple[str, ...]) -> None:
         raise ValueError(f"{twice!r} is listed twice")
 
 
+def _require_plain_url(url: str, advice: str) -> None:
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError:
+        port_is_fine, parts = False, urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
+        # A malformed URL may hold a secret, so it is not repeated.
+        raise ValueError("base_url is no URL of the form http(s)://host[:port]/path")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError(f"base_url must hold no user, password, query or fragment; {advice}")
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -161,10 +174,28 @@ class CrawlSettings(_Section):
 
 
 class MarketSettings(_Section):
-    """Span of the kept bars."""
+    """Span of the kept bars, and where they are fetched.
+
+    Attributes:
+        first_session: bars are kept from here.
+        last_session: up to here.
+        industries: sources of the 31 indices, in order of preference; none: files alone. What the first one says is
+            taken; the next one fills what it lacks, and is compared with it for the rest.
+        benchmark: sources of CSI1000, likewise.
+        recheck_sessions: the newest sessions that are asked for again, since sources revise them.
+        requests_per_minute: to one site. Tushare has its own section.
+        attempts: how often one request is sent before the source counts as broken.
+        deadline_seconds: longest time of one attempt.
+    """
 
     first_session: dt.date
     last_session: dt.date
+    industries: tuple[Literal["akshare", "tushare"], ...]
+    benchmark: tuple[Literal["akshare", "csindex", "tushare"], ...]
+    recheck_sessions: int = Field(ge=0, le=250)
+    requests_per_minute: int = Field(ge=1)
+    attempts: int = Field(ge=1, le=20)
+    deadline_seconds: float = Field(gt=0)
 
     @property
     def sessions(self) -> tuple[dt.date, ...]:
@@ -175,6 +206,33 @@ class MarketSettings(_Section):
     def _covered(self) -> MarketSettings:
         if not self.sessions:
             raise ValueError(f"no session between {self.first_session} and {self.last_session}")
+        _require_distinct(self.industries)
+        _require_distinct(self.benchmark)
+        return self
+
+
+class TushareSettings(_Section):
+    """The service tushare.pro: bars for [market], and the history of the nine news sources.
+
+    Attributes:
+        base_url: where its API is.
+        token_variable: name of the environment variable with the account's token, in capitals.
+        requests_per_minute: of one process; what the account may do depends on its points.
+        attempts: how often one request is sent before the run stops.
+        deadline_seconds: longest time of one attempt.
+        longest_wait_seconds: longest pause before an attempt; its allowance is counted by the minute.
+    """
+
+    base_url: str
+    token_variable: str = Field(pattern=r"^[A-Z_][A-Z0-9_]*$")
+    requests_per_minute: int = Field(ge=1)
+    attempts: int = Field(ge=1, le=20)
+    deadline_seconds: float = Field(gt=0)
+    longest_wait_seconds: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _plain_url(self) -> Self:
+        _require_plain_url(self.base_url, "name the token's variable by token_variable")
         return self
 
 
@@ -247,16 +305,7 @@ class ProviderSettings(_Section):
 
     @model_validator(mode="after")
     def _plain_url(self) -> Self:
-        try:
-            parts = urlsplit(self.base_url)
-            port_is_fine = parts.port is None or parts.port > 0
-        except ValueError:
-            port_is_fine, parts = False, urlsplit("")
-        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
-            # A malformed URL may hold a secret, so it is not repeated.
-            raise ValueError("base_url is no URL of the form http(s)://host[:port]/path")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise ValueError("base_url must hold no user, password, query or fragment; name the key by key_variable")
+        _require_plain_url(self.base_url, "name the key by key_variable")
         if not re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)?", self.key_variable):
             raise ValueError("key_variable must be the name of an environment variable, not a key")
         return self
@@ -540,6 +589,7 @@ class Settings(_Section):
     news: NewsSettings
     crawl: CrawlSettings
     market: MarketSettings
+    tushare: TushareSettings
     alerts: AlertSettings
     tagging: TaggingSettings
     prompts: PromptSettings
@@ -688,6 +738,8 @@ def _hint(error: ErrorDetails) -> str:
         return ""
     if "key" in str(error["loc"][-1]).lower() and error["loc"][0] in ("providers", "backbones", "embedders"):
         return "; a key never stands in the settings: name its environment variable as key_variable of the provider"
+    if error["loc"][0] == "tushare" and "token" in str(error["loc"][-1]).lower():
+        return "; a token never stands in the settings: name its environment variable as token_variable"
     return "; the packaged finevolve.toml has all keys"
 
 

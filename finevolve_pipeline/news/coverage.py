@@ -172,7 +172,7 @@ def reached(
         if starts_at(day) < instant:
             break
         count = missing.get(day.isoformat(), 0)
-        reason = f"{count} articles whose body could not be fetched" if count else ""
+        reason = f"{count} article{'' if count == 1 else 's'} whose body could not be fetched" if count else ""
         known = days[day.isoformat()]
         days[day.isoformat()] = replace(known, channels={**known.channels, channel: reason})
     return replace(coverage, days=days)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from alert_servers import Hook, hook
 from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
-from landed_news import publish
+from published_articles import publish
 
 from assets import alerting, automation
 from assets.alerting import alert_sensors
@@ -32,10 +32,13 @@ HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
 
 def settings(enabled: bool = True, **sections: Mapping[str, object]) -> Settings:
-    news = {"sources": ["cls", "sina"]}
-    return load_settings(
-        overrides={"crawl": {"enabled": enabled}, "news": news, "alerts": {"webhook": "HOOK"}, **sections}
-    )
+    chosen = {
+        "news": {"sources": ["cls", "sina"]},
+        "crawl": {"enabled": enabled},
+        "market": {"industries": ["akshare"], "benchmark": ["csindex"]} if enabled else {},
+        "alerts": {"webhook": "HOOK"},
+    }
+    return load_settings(overrides={**chosen, **sections})
 
 
 @pytest.fixture(autouse=True)

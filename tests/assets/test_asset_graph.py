@@ -16,10 +16,11 @@ SNAPSHOT = """\
 benchmark_bars [market; pandas, parquet]
   partitions: 2024-10-08 .. 2026-06-30 (420)
   reads: -
+  checks: no_revised_closes
 industry_bars [market; pandas, parquet]
   partitions: 2024-10-08 .. 2026-06-30 (420)
   reads: -
-  checks: plausible_moves
+  checks: no_revised_closes, plausible_moves
 raw_news [news; pandas, parquet]
   partitions: date: 2024-01-01 .. 2026-06-01 (883) x source: yuncaijing .. cls (9)
   reads: -

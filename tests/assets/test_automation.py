@@ -29,7 +29,8 @@ def at(text: str) -> dt.datetime:
 
 
 def settings(**crawl: object) -> Settings:
-    overrides = {"crawl": {"enabled": True, **crawl}, "news": {"sources": list(SOURCES)}}
+    market = {"industries": ["akshare"], "benchmark": ["csindex"]}
+    overrides = {"crawl": {"enabled": True, **crawl}, "news": {"sources": list(SOURCES)}, "market": market}
     return load_settings(overrides=overrides)
 
 
@@ -290,7 +291,9 @@ def test_a_home_that_follows_the_present_expects_news_by_the_hour_and_bars_after
 
 
 def test_a_finished_history_is_never_called_stale_by_the_clock(home: Path) -> None:
-    assert policies(settings(enabled=False), home) == {}
+    overrides = {"market": {"benchmark": ["csindex"]}}
+    assert set(policies(load_settings(overrides=overrides), home)) == {"benchmark_bars"}
+    assert policies(load_settings(), home) == {}
 
 
 def test_everything_starts_switched_off(home: Path) -> None:

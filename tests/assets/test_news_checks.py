@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from landed_news import publish
+from published_articles import publish
 
 from assets.checks import checks
 from assets.news import news_assets
