@@ -276,8 +276,8 @@ def automation(graph: Graph, clock: Clock = shanghai_now) -> Automation:
 
 
 def _retry(source: str, days: Sequence[str], known: SourceCoverage) -> dg.RunRequest:
-    """One run for consecutive days of a source. Its key names the tries so far, so that each is made once."""
-    tries = ",".join(f"{day}#{known.days[day].tries}" for day in days)
+    """One run for consecutive days of a source. Its key names the tries that it follows, so that each is made once."""
+    tries = ",".join(f"{day} after {known.days[day].asked_at:%Y-%m-%dT%H:%M}" for day in days)
     first, last = (news_key(dt.date.fromisoformat(day), source) for day in (days[0], days[-1]))
     return dg.RunRequest(f"{source}|{tries}", tags={SOURCE_TAG: source, RANGE_START: first, RANGE_END: last})
 

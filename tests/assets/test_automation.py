@@ -205,10 +205,10 @@ def test_days_in_a_row_are_asked_for_again_in_one_run_of_their_source(instance: 
 def test_each_try_has_a_run_key_of_its_own_and_only_one(instance: dg.DagsterInstance, home: Path) -> None:
     keep(home, "cls", {"2026-05-28": partial(2)})
     first, again = (retry(home, instance)[0][0].run_key for _ in range(2))
-    keep(home, "cls", {"2026-05-28": partial(2, 2)})
+    keep(home, "cls", {"2026-05-28": partial(3, 2)})
     second = retry(home, instance)[0][0].run_key
-    assert first == again == "cls|2026-05-28#1"
-    assert second == "cls|2026-05-28#2"
+    assert first == again == "cls|2026-05-28 after 2026-05-29T08:00"
+    assert second == "cls|2026-05-28 after 2026-05-29T07:00"
 
 
 def test_what_is_waited_for_is_told(instance: dg.DagsterInstance, home: Path) -> None:
