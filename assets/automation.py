@@ -160,12 +160,12 @@ def automation(graph: Graph, clock: Clock = shanghai_now) -> Automation:
 
     @dg.schedule(job=raw_news, cron_schedule=at("daily_raw_news"), execution_timezone=_TIME_ZONE, name="daily_raw_news")
     def daily_raw_news(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        """Close yesterday's news of every source."""
+        """Close yesterday's news of every source: of those that are crawled, or of all where imports bring them."""
         day = yesterday(context)
         if not in_news_span(day):
             yield dg.SkipReason(f"{day} lies outside the news span")
             return
-        for source in graph.sources:
+        for source in crawled(graph.settings) if crawl.enabled else graph.sources:
             key = dg.MultiPartitionKey({DATE: day.isoformat(), SOURCE: source})
             yield dg.RunRequest(run_key=f"{day}|{source}", partition_key=key, tags={SOURCE_TAG: source})
 
