@@ -33,6 +33,7 @@ from assets.publishing import report_is_fresh
 from finevolve_pipeline.cli.dagster_home import open_instance
 from finevolve_pipeline.cli.inspect import print_ic
 from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, progress_bar
+from finevolve_pipeline.cli.replay_child import TRACEBACK
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import ExperimentLockedError, FinEvolveError, ReplayMismatchError, SettingsError
 from finevolve_pipeline.graph import SINGLE
@@ -369,6 +370,8 @@ def _failures(child: _Child, code: int) -> list[_Failure]:
     if code == ExperimentLockedError.exit_code and said:
         return [_Failure(experiments, ExperimentLockedError(said))]
     told = said or f"replay of {', '.join(experiments)} ended with code {code}; see {child.log}"
+    if said and TRACEBACK in lines:
+        told = f"{said}; its traceback is in {child.log}"
     return [_Failure(experiments, RunFailed(told))]
 
 

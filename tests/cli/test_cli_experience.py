@@ -12,12 +12,13 @@ import click
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
+from rich.cells import cell_len
 
 from assets.publishing import publish_report, report_is_fresh
 from finevolve_pipeline import calendar
-from finevolve_pipeline.cli import experience, output
-from finevolve_pipeline.cli.experience import case_command, memory_command, wrapped
-from finevolve_pipeline.cli.output import Pipeline
+from finevolve_pipeline.cli import output
+from finevolve_pipeline.cli.experience import case_command, memory_command
+from finevolve_pipeline.cli.output import Pipeline, wrapped
 from finevolve_pipeline.errors import CalendarError, MissingPartitionError, SettingsError, UniverseError
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
 from finevolve_pipeline.graph import SINGLE, Table
@@ -106,7 +107,7 @@ def here(replayed: Path, monkeypatch: pytest.MonkeyPatch) -> TableStore:
 def told(command: click.Command, *arguments: str) -> str:
     """What a command that must succeed says to people; no line is wider than the terminal."""
     said = CliRunner().invoke(command, list(arguments), catch_exceptions=False).stdout
-    assert max(map(experience.cell_len, said.splitlines())) <= output.results.width
+    assert max(map(cell_len, said.splitlines())) <= output.results.width
     return said
 
 
@@ -227,7 +228,7 @@ def test_without_any_replay_the_command_that_makes_one_is_named(
     here: TableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FINEVOLVE_HOME", str(tmp_path / "fresh"))
-    with pytest.raises(MissingPartitionError, match="nothing replayed yet; `finevolve run` does it"):
+    with pytest.raises(MissingPartitionError, match="nothing is stored; `finevolve run` makes it"):
         told(memory_command, "mem0-rules", "--sector", "801170")
 
 
@@ -310,7 +311,7 @@ def test_no_text_of_others_moves_the_cursor_or_turns_the_writing(here: TableStor
         (("801170", "2025-01-11"), CalendarError, "the exchange was closed; nearest sessions are 2025-01-10"),
         (("801170", "2025-01-14"), CalendarError, "outside the prediction window 2025-01-02 to 2025-01-13"),
         (("nowhere", "2025-01-09"), UniverseError, "sector 'nowhere'"),
-        (("801010", "2025-01-09"), MissingPartitionError, "does not predict this industry"),
+        (("801010", "2025-01-09"), SettingsError, "sector 801010: not predicted here"),
         ((*CASE, "--experiments", "mem9-rules"), SettingsError, "experiment 'mem9-rules': not among"),
     ],
 )

@@ -15,7 +15,16 @@ from statistics import NormalDist
 
 from finevolve_pipeline.digests import source_digest
 from finevolve_pipeline.llm.render import prompt_digest
-from finevolve_pipeline.llm.requests import Call, PredictRequest, Reply, Request, TagBatchRequest, TagRequest, Usage
+from finevolve_pipeline.llm.requests import (
+    Call,
+    Language,
+    PredictRequest,
+    Reply,
+    Request,
+    TagBatchRequest,
+    TagRequest,
+    Usage,
+)
 from finevolve_pipeline.llm.rules.predictor import Forecast, as_score, predict
 from finevolve_pipeline.llm.rules.tagger import tag
 from finevolve_pipeline.llm.rules.updates import answer_update
@@ -62,12 +71,12 @@ class RulesBackbone:
 
     async def answer(self, call: Call) -> Reply:
         """The answer to one call; no tokens, no cost."""
-        request = call.request
+        request = call.told  # a model reads no more than the messages show
         if self._noise and isinstance(request, PredictRequest):
             return Reply(_said(self._with_noise(predict(request), call)), Usage(calls=1))
-        return Reply(self.answer_now(request), Usage(calls=1))
+        return Reply(self.answer_now(request, call.prompt.language), Usage(calls=1))
 
-    def answer_now(self, request: Request) -> str:
+    def answer_now(self, request: Request, language: Language = "zh") -> str:
         """The answer's JSON text, before any noise, without an event loop (there is nothing to wait for)."""
         match request:
             case PredictRequest():
