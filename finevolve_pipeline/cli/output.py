@@ -135,7 +135,7 @@ _NARROWEST = 16
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
-    """A table for people; the first `text_columns` columns are left-aligned, the others are numbers.
+    """A table of plain texts for people; the first `text_columns` columns are left-aligned, the others are numbers.
 
     Nothing is ever cut. Where the terminal is too narrow, cells are broken between words (texts anywhere, if need be;
     numbers never). Where that does not suffice, every row is told in lines of its own.

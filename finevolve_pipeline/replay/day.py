@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -187,7 +187,7 @@ async def _each_sector(chain: Chain, work: Callable[[Industry], Awaitable[_T]]) 
     order = [industry for industry in chain.execution.order if industry.code in chain.codes]
     tasks = {industry.code: asyncio.ensure_future(one(industry)) for industry in order}
     try:
-        await _until_a_defect(tasks.values())
+        await _until_a_defect([tasks[code] for code in chain.codes])
     finally:
         for task in tasks.values():
             task.cancel()
@@ -195,13 +195,15 @@ async def _each_sector(chain: Chain, work: Callable[[Industry], Awaitable[_T]]) 
     return [tasks[code].result() for code in chain.codes]
 
 
-async def _until_a_defect(tasks: Iterable[asyncio.Task[_T]]) -> None:
+async def _until_a_defect(tasks: Sequence[asyncio.Task[_T]]) -> None:
     """Wait for all tasks. A model that cannot be asked further stops none of them: what it is answering now is paid for
     and will be kept. Any other failure, a mechanism's foremost, is raised at once."""
     waiting = set(tasks)
     while waiting:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
+        for task in tasks:  # so that of several the same one is told each time
+            if task not in done:
+                continue
             error = task.exception()
             if error is not None and (not isinstance(error, FinEvolveError) or isinstance(error, MechanismError)):
                 raise error
