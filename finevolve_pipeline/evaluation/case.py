@@ -18,12 +18,13 @@ from finevolve_pipeline import calendar
 from finevolve_pipeline.errors import MissingPartitionError
 from finevolve_pipeline.market.context import MarketContext
 from finevolve_pipeline.mechanisms.base import Experience, Mechanism, session_of
+from finevolve_pipeline.mechanisms.canaries import REFUSED
 from finevolve_pipeline.news.block import NewsItem
 from finevolve_pipeline.news.window import items_by_industry
 from finevolve_pipeline.replay.clock import NEWS, Gateway, Visible
 from finevolve_pipeline.replay.day import LEFT_OUT
 from finevolve_pipeline.replay.journal import ReplayStore
-from finevolve_pipeline.replay.runner import Parts, experience_at
+from finevolve_pipeline.replay.runner import Parts, experience_at, not_replayed
 from finevolve_pipeline.settings import Experiment
 from finevolve_pipeline.universe import Industry, industry
 
@@ -238,6 +239,8 @@ def build_case(
         experiment: parts for experiment, parts in experiments.items() if store.has(experiment.key, place.session)
     }
     if not having:
+        if all(issubclass(parts.mechanism_kind(experiment), REFUSED) for experiment, parts in experiments.items()):
+            raise not_replayed(*next(iter(experiments.items())))
         asked = ", ".join(experiment.key for experiment in experiments)
         raise MissingPartitionError(
             f"case {place.industry.code} {place.session}: not replayed by {asked}; "

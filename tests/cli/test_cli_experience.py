@@ -281,6 +281,7 @@ def test_an_experiment_that_is_always_caught_is_said_to_be(
     for command, arguments in (
         (memory_command, ("oracle_canary-rules", "--sector", "801170")),
         (audit_command, ("oracle_canary-rules",)),
+        (case_command, (*CASE, "--experiments", "oracle_canary-rules")),
     ):
         with pytest.raises(MissingPartitionError, match="asks for the future and is caught on its first session"):
             told(command, *arguments)
