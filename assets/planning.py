@@ -230,6 +230,10 @@ def require_landed(graph: Graph, store: TableStore, wanted: Wanted) -> None:
             )
 
 
+TRACEBACK = "Traceback (most recent call last):"
+"""The line below which a log tells where the error of a run came from."""
+
+
 class RunFailed(FinEvolveError):
     """A Dagster run that ended in failure, by no error of ours; the message is the first failed step's.
 

@@ -13,15 +13,12 @@ import time
 
 import click
 
-from assets.planning import Materialiser, RunFailed
+from assets.planning import TRACEBACK, Materialiser, RunFailed
 from finevolve_pipeline.cli.dagster_home import join_instance
 from finevolve_pipeline.cli.output import Pipeline
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import FinEvolveError
 from finevolve_pipeline.settings import Settings
-
-TRACEBACK = "Traceback (most recent call last):"
-"""The line below which the log tells where an error came from."""
 
 
 def watch_parent(parent: int) -> None:

@@ -19,6 +19,7 @@ from rich.progress import Progress, TaskID
 from assets.planning import (
     EVALUATION_LAYERS,
     INPUT_LAYERS,
+    TRACEBACK,
     Layer,
     Materialiser,
     RunFailed,
@@ -33,7 +34,6 @@ from assets.publishing import report_is_fresh
 from finevolve_pipeline.cli.dagster_home import open_instance
 from finevolve_pipeline.cli.inspect import print_ic
 from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, progress_bar
-from finevolve_pipeline.cli.replay_child import TRACEBACK
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import ExperimentLockedError, FinEvolveError, ReplayMismatchError, SettingsError
 from finevolve_pipeline.graph import SINGLE
