@@ -11,7 +11,7 @@ import asyncio
 import datetime as dt
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo
 
 from scrapy import Request
@@ -19,7 +19,7 @@ from scrapy.http import Response, TextResponse
 
 from crawlers.channel import Channel
 from crawlers.items import Article
-from crawlers.pages import ListPage, PageFailure, PageState, Row, what_it_is
+from crawlers.pages import ListPage, PageFailure, PageState, Row, Unreadable, what_it_is
 from crawlers.records import ChannelEnd, PageRead, Probe
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
@@ -35,6 +35,10 @@ _ASK_AGAIN = 2
 
 _USUAL_SHARE = 0.9
 """Fewer rows with a body (or title) and an address than this: the site's shape has drifted."""
+
+_NO_TEXT = "no text"
+_ENOUGH = 5
+"""Pages of articles of which at least one should be readable."""
 
 _MOST_SHIFTED = 3
 """Pages in a row that may bring nothing new while a list by page number shifts."""
@@ -163,11 +167,7 @@ class Walk:
         return await self._asked(cursor)
 
     async def _asked(self, cursor: str) -> ListPage:
-        response = await self.fetch(self.channel.request(cursor))
-        try:
-            return self.channel.read(response, cursor)
-        except PageFailure as failure:
-            raise what_it_is(failure, _text(response)) from failure
+        return _listed(self.channel, await self.fetch(self.channel.request(cursor)), cursor)
 
     async def _read(self, page: ListPage, fresh: Sequence[Row], notes: tuple[str, ...]) -> PageRead:
         """What is told of a page: its rows of the span, with their bodies."""
@@ -185,11 +185,17 @@ class Walk:
             else:
                 wanted.append(row)
         complete = await asyncio.gather(*(self._completed(row) for row in wanted))
+        if len(wanted) >= _ENOUGH and all(found.dropped == _NO_TEXT for found, _ in complete):
+            raise PageFailure(
+                PageState.UNSUPPORTED, f"none of {len(wanted)} articles' pages could be read: their shape changed"
+            )
         articles = []
         for row, (found, failure) in zip(wanted, complete, strict=True):
             if failure is not None:
                 missing[row.published_at.astimezone(SHANGHAI).date().isoformat()] += 1
                 notes = (*notes, f"{row.url or row.source_id}: {failure.reason}")
+            elif found.dropped == _NO_TEXT and row.content:  # the list's digest is all there is to read
+                articles.append(self._article(row))
             elif found.dropped:
                 dropped[found.dropped] += 1
             else:
@@ -215,13 +221,15 @@ class Walk:
             response = await self.fetch(request)
             try:
                 return self.channel.read_detail(response, row), None
+            except Unreadable as lack:
+                raise PageFailure(PageState.FETCH_ERROR, f"its page cannot be read: {lack}") from lack
             except PageFailure as failure:
                 raise what_it_is(failure, _text(response)) from failure
         except PageFailure as failure:
             if failure.state in (PageState.BLOCKED, PageState.DISALLOWED):
                 raise
-            if failure.state is PageState.UNSUPPORTED:  # a video, slides: what the list says is all there is to read
-                return row, None
+            if failure.state is PageState.UNSUPPORTED:  # a video, slides: there is no text to read
+                return replace(row, dropped=_NO_TEXT), None
             return row, failure
 
     def _proved(self, page: ListPage) -> dt.datetime:
@@ -262,11 +270,7 @@ async def probe(channel: Channel, now: dt.datetime, fetch: Fetch) -> Probe:
     """What the newest page of a list is like, by one request."""
     cursor = "1" if channel.seeks else channel.first(now)
     try:
-        response = await fetch(channel.request(cursor))
-        try:
-            page = channel.read(response, cursor)
-        except PageFailure as failure:
-            raise what_it_is(failure, _text(response)) from failure
+        page = _listed(channel, await fetch(channel.request(cursor)), cursor)
     except PageFailure as failure:
         return Probe(channel.name, failure.state, failure.reason)
     if not page.rows:
@@ -294,6 +298,16 @@ async def probe(channel: Channel, now: dt.datetime, fetch: Fetch) -> Probe:
         page.unreadable,
         len(page.rows) - len(rows),
     )
+
+
+def _listed(channel: Channel, response: Response, cursor: str) -> ListPage:
+    """The page of a list in a response. Raises `PageFailure`, named by what the page is, where it is none."""
+    try:
+        return channel.read(response, cursor)
+    except Unreadable as lack:
+        raise PageFailure(PageState.UNSUPPORTED, f"shape changed: {lack}") from lack
+    except PageFailure as failure:
+        raise what_it_is(failure, _text(response)) from failure
 
 
 def _text(response: Response) -> str:

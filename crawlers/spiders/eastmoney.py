@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from parsel import Selector
 from scrapy import Request
 from scrapy.http import Response
 
@@ -15,15 +14,17 @@ from crawlers.channel import Channel
 from crawlers.pages import ListPage, PageFailure, PageState, Row
 from crawlers.parsing import (
     absolute,
+    agreed,
     article_text,
     decoded,
     epoch,
+    field,
+    html_of,
     json_of,
     member,
     plain,
     required,
     rows_of,
-    site_error,
     text_of,
     title_of,
     wall,
@@ -58,8 +59,8 @@ class Fast(Channel):
     def read(self, response: Response, cursor: str) -> ListPage:
         """See `Channel.read`. The list ends where the site names no next cursor."""
         data = _data(response)
-        items = data.get("fastNewsList")
-        following = text_of(data.get("sortEnd")) or None
+        items = field(data, "fastNewsList")
+        following = text_of(member(data, "sortEnd")) or None
         if items is None or (not items and following is not None):
             raise PageFailure(PageState.EMPTY, "the site answers no fastNewsList", again=True)
         rows, unreadable = rows_of(items, _flash, "fastNewsList")
@@ -88,7 +89,7 @@ class Columns(Channel):
 
     def read(self, response: Response, cursor: str) -> ListPage:
         """See `Channel.read`. An empty list is the end; none at all (`null`) is asked for again."""
-        items = _data(response).get("list")
+        items = field(_data(response), "list")
         if items is None:
             raise PageFailure(PageState.EMPTY, "the site answers no list", again=True)
         rows, unreadable = rows_of(items, _article, "list")
@@ -100,19 +101,19 @@ class Columns(Channel):
 
     def read_detail(self, response: Response, row: Row) -> Row:
         """See `Channel.read_detail`. The time stays the list's: the page has minutes only."""
-        paragraphs = article_text(Selector(decoded(response)), "#ContentBody, div.contentbox").split("\n")
+        paragraphs = article_text(html_of(response), "#ContentBody, div.contentbox").split("\n")
         if paragraphs[0].startswith(_PROMOTION):
             del paragraphs[0]
         end = next((place for place, text in enumerate(paragraphs) if text.startswith(_ENDINGS)), len(paragraphs))
         return replace(row, content="\n".join(paragraphs[:end]) or row.content)
 
 
-def _data(response: Response) -> Mapping[str, Any]:
+def _data(response: Response) -> Any:
     """What the site answers, or what it says is wrong."""
     page = json_of(decoded(response))
-    data = member(page, "data")
-    if (code := text_of(member(page, "code"))) != "1" or not isinstance(data, Mapping):
-        raise site_error(code, member(page, "message"))
+    agreed(page, "code", "1", "message")
+    if (data := field(page, "data")) is None:
+        raise PageFailure(PageState.EMPTY, "the site answers no data", again=True)
     return data
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from parsel import Selector
 from scrapy import Request
 from scrapy.http import Response
 
@@ -19,6 +18,8 @@ from crawlers.parsing import (
     article_text,
     decoded,
     epoch,
+    field,
+    html_of,
     json_of,
     known,
     later,
@@ -70,7 +71,8 @@ class Push(Channel):
         page = json_of(decoded(response))
         if (code := text_of(member(page, "code"))) not in _OK:
             raise site_error(code, member(page, "msg"))
-        items = member(page, "data", "list")
+        data = field(page, "data")
+        items = None if data is None else field(data, "list")
         if items is None:
             raise PageFailure(PageState.EMPTY, "the site answers no list", again=True)
         rows, unreadable = rows_of(items, _flash, "list")
@@ -97,7 +99,7 @@ class Lists(Channel):
         """See `Channel.read`."""
         if response.status == 404:
             return ListPage((), None)
-        page = Selector(decoded(response))
+        page = html_of(response)
         items = [
             {
                 "title": item.css(".arc-title a::text").get(),
@@ -118,7 +120,7 @@ class Lists(Channel):
 
     def read_detail(self, response: Response, row: Row) -> Row:
         """See `Channel.read_detail`. The list shows minutes; the seconds are taken from here."""
-        page = Selector(decoded(response))
+        page = html_of(response)
         body = next((selector for selector in _BODIES if page.css(selector)), _BODIES[0])
         content = article_text(page, body)
         shown = known(wall, page.css("#pubtime_baidu::text, #pubtime::text").get())

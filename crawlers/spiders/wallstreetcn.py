@@ -12,21 +12,20 @@ from crawlers.channel import BySecond
 from crawlers.pages import ListPage, PageFailure, PageState, Row
 from crawlers.parsing import (
     absolute,
+    agreed,
     decoded,
     epoch,
+    field,
     flag,
     json_of,
-    member,
     plain,
     required,
     rows_of,
-    site_error,
     text_of,
     title_of,
 )
 from crawlers.spiders.base import NewsSpider
 
-_OK = "20000"
 _PAID = ("is_paid", "is_priced", "is_trial", "is_need_pay", "product_id")
 _VIP = ("is_vip", "is_in_vip_privilege", "membership_uri")
 
@@ -48,9 +47,9 @@ class Lives(BySecond):
     def read(self, response: Response, cursor: str) -> ListPage:
         """See `Channel.read`. An empty list is the end; none at all (`null`) is asked for again."""
         page = json_of(decoded(response))
-        if (code := text_of(member(page, "code"))) != _OK:
-            raise site_error(code, member(page, "message"))
-        items = member(page, "data", "items")
+        agreed(page, "code", "20000", "message")
+        data = field(page, "data")
+        items = None if data is None else field(data, "items")
         if items is None:
             raise PageFailure(PageState.EMPTY, "the site answers no items", again=True)
         rows, unreadable = rows_of(items, _row, "items")

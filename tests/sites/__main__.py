@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.sites.faults import Fault
 from tests.sites.server import Arrivals, Sites, serve
-from tests.sites.world import CHANNELS, DEFAULT_NOW, FEEDS, SHANGHAI, World
+from tests.sites.world import CHANNELS, DEFAULT_NOW, FEEDS, SECOND_CURSORS, SHANGHAI, World
 
 
 def pair(text: str) -> tuple[str, int]:
@@ -57,16 +57,32 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--items", type=int, default=30, help="mean items a weekday and feed")
     parser.add_argument("--now", type=moment, default=DEFAULT_NOW, help="where simulated time starts")
     parser.add_argument("--reach", type=pair, action="append", default=[], help="SOURCE=ROWS its lists still show")
+    parser.add_argument("--ties", type=pair, action="append", default=[], help="SOURCE=ROWS, its longest run of ties")
+    parser.add_argument(
+        "--inclusive", action="append", default=[], choices=sorted(SECOND_CURSORS), help="cursor repeats its own second"
+    )
     parser.add_argument("--arrivals", type=arrivals, help="ITEMS:EVERY, news coming in while lists are read")
     parser.add_argument("--faults", type=faults, default=[], help="JSON file with a list of faults")
+    parser.add_argument("--warm", action="store_true", help="write all rows before serving")
     return parser
 
 
 async def run(given: argparse.Namespace) -> None:
     """Serves for ever."""
-    world = World(seed=given.seed, days=given.days, now=given.now, items=given.items, reach=dict(given.reach))
+    world = World(
+        seed=given.seed,
+        days=given.days,
+        now=given.now,
+        items=given.items,
+        reach=dict(given.reach),
+        ties=dict(given.ties),
+        inclusive=frozenset(given.inclusive),
+    )
     rows = {name: len(world.feeds[name].published) for name in FEEDS}
-    listening = await serve(Sites(world, arrivals=given.arrivals, faults=given.faults), given.port)
+    sites = Sites(world, arrivals=given.arrivals, faults=given.faults)
+    if given.warm:
+        sites.warm()
+    listening = await serve(sites, given.port)
     port = listening.sockets[0].getsockname()[1]
     told = {"at": f"http://127.0.0.1:{port}", "port": port, "items": sum(rows.values()), "feeds": rows}
     sys.stdout.write(json.dumps(told) + "\n")

@@ -20,7 +20,12 @@ class Cls(Site):
     """www.cls.cn and m.cls.cn."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, ("www.cls.cn", "m.cls.cn"), {"www.cls.cn": page(SHELL, title="财联社")})
+        super().__init__(
+            world,
+            ("www.cls.cn", "m.cls.cn"),
+            {"list": ("cls", "telegraph", row)},
+            {"www.cls.cn": page(SHELL, title="财联社")},
+        )
 
     def answer(self, request: Request, clock: int) -> Answer | None:
         """See the class."""
@@ -43,7 +48,8 @@ class Cls(Site):
         channel = self.channel("cls", "telegraph")
         last = query.get("last_time", "")
         shown = channel.before(clock, number(last, 0) if last else None, size)
-        if len(shown) > 1 and shown[-1] % 7 == 3:
+        published = channel.feed.published
+        if len(shown) > 1 and shown[-1] % 7 == 3 and published[shown[0]] != published[shown[-2]]:
             # One row fewer than asked, as the site does at times, is no end of the list.
             shown = shown[:-1]
         start = (
@@ -51,11 +57,11 @@ class Cls(Site):
             if shown and shown[0] % 11 == 5
             else ('{"errno":0,"msg":"","data":{"roll_data":[')
         )
-        return listed(start, self.rows("list", channel, shown, clock, row), "]}}")
+        return listed(start, self.rows("list", shown, clock), "]}}")
 
     def _newest(self, clock: int) -> Answer:
         channel = self.channel("cls", "telegraph")
-        rows = self.rows("list", channel, channel.before(clock, None, 20), clock, row)
+        rows = self.rows("list", channel.before(clock, None, 20), clock)
         state = '{"props":{"initialState":{"roll_data":[' + b",".join(rows).decode() + ']}},"page":"/telegraph"}'
         return page(f"<div id='__next'></div><script>__NEXT_DATA__ = {state};module={{}}</script>", title="电报")
 
@@ -89,9 +95,12 @@ class Cls(Site):
 def row(item: Item, clock: int) -> str:
     """A row of the list."""
     words = item.words(clock)
-    text = words.text
+    text = brief = words.text
     content = text
-    if item.odd(21, 4):
+    if item.modified_at(clock) is not None and item.odd(27, 50):
+        # The brief keeps the words of the first version.
+        brief = item.first.text
+    elif item.odd(21, 4):
         content = text[: len(text) * 2 // 3]
     elif item.odd(22, 5):
         content = f"\u3000\u3000{text}\u3000"
@@ -103,7 +112,7 @@ def row(item: Item, clock: int) -> str:
     made: dict[str, object] = {
         "id": item.key if drift else int(item.key),
         "title": words.title if item.titled else "",
-        "brief": text,
+        "brief": brief,
         "content": content,
         "ctime": str(item.published) if drift else item.published,
         "modified_time": changed if changed is not None else item.published,

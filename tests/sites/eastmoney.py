@@ -17,7 +17,11 @@ class Eastmoney(Site):
     """
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, ("np-weblist.eastmoney.com", "np-listapi.eastmoney.com", "finance.eastmoney.com"))
+        super().__init__(
+            world,
+            ("np-weblist.eastmoney.com", "np-listapi.eastmoney.com", "finance.eastmoney.com"),
+            {"fast": ("eastmoney", "fast", row)},
+        )
 
     def answer(self, request: Request, clock: int) -> Answer | None:
         """See the class."""
@@ -49,7 +53,7 @@ class Eastmoney(Site):
             f'{{"req_trace":{dumps(query["req_trace"])},"code":"1","message":"success","data":{{"sortEnd":"{last}",'
             f'"index":1,"total":null,"size":{len(shown)},"fastNewsList":['
         )
-        return listed(before, self.rows("fast", channel, shown, clock, row), "]}}")
+        return listed(before, self.rows("fast", shown, clock), "]}}")
 
     def _article(self, key: int, clock: int) -> Answer | None:
         item = self.look_up(self.channel("eastmoney", "fast"), key, clock)

@@ -20,6 +20,8 @@ CAPTCHA = "/waf_auth/check_code_page.html"
 AWAY = "https://www.elsewhere.example/landing"
 LISTS = frozenset(("roll_data", "items", "list", "fastNewsList", "data", "newsinfo", "newsstream", "lives"))
 """Names under which the sites keep their rows."""
+SECONDS = {"429": 30.0, "slow": 30.0, "stale": 259_200.0, "robots-delay": 5.0}
+"""Seconds of the kinds that have any, where none are given."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Fault:
         times: how often it strikes; None for ever.
         probability: how likely a matching request is struck; drawn from `seed` and the request's count.
         seed: of the draw.
-        seconds: Retry-After, stall, age of a stale feed, or Crawl-delay.
+        seconds: Retry-After, stall, age of a stale feed, or Crawl-delay; None for the kind's own `SECONDS`.
         size: bytes of an oversized body.
         name: the field that `drift` renames, or the path that `robots-disallow` forbids.
     """
@@ -46,7 +48,7 @@ class Fault:
     times: int | None = None
     probability: float = 1.0
     seed: int = 0
-    seconds: float = 30.0
+    seconds: float | None = None
     size: int = 50_000_000
     name: str = ""
 
@@ -55,6 +57,13 @@ class Fault:
             raise ValueError(f"fault {self.kind!r}: no such kind (choose of {', '.join(sorted(KINDS))})")
         if self.kind in ("drift", "robots-disallow") and not self.name:
             raise ValueError(f"fault {self.kind}: has no name (name the field, or the path)")
+        if self.seconds is not None and self.kind not in SECONDS:
+            raise ValueError(f"fault {self.kind}: has no use for seconds (leave them out)")
+
+    @property
+    def wait(self) -> float:
+        """The seconds in force."""
+        return SECONDS[self.kind] if self.seconds is None else self.seconds
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Fault:
@@ -133,7 +142,7 @@ def instead(made: Answer) -> Spoil:
 
 
 def _too_many(armed: Armed, request: Request, serve: Serve) -> Answer:
-    wait = (("Retry-After", f"{armed.fault.seconds:g}"),)
+    wait = (("Retry-After", f"{armed.fault.wait:g}"),)
     return replace(page("<h1>429 Too Many Requests</h1>", status=429), headers=wait)
 
 
@@ -142,7 +151,7 @@ def _reset(armed: Armed, request: Request, serve: Serve) -> Answer:
 
 
 def _slow(armed: Armed, request: Request, serve: Serve) -> Answer:
-    return replace(serve(0), stall=armed.fault.seconds)
+    return replace(serve(0), stall=armed.fault.wait)
 
 
 def _truncated(armed: Armed, request: Request, serve: Serve) -> Answer:
@@ -184,7 +193,7 @@ def _swinging(armed: Armed, request: Request, serve: Serve) -> Answer:
 
 
 def _stale(armed: Armed, request: Request, serve: Serve) -> Answer:
-    return serve(armed.fault.seconds)
+    return serve(armed.fault.wait)
 
 
 def _with_rows(change: Callable[[Any], Any]) -> Spoil:
@@ -233,7 +242,7 @@ def _robots_disallow(armed: Armed, request: Request, serve: Serve) -> Answer:
 
 
 def _robots_delay(armed: Armed, request: Request, serve: Serve) -> Answer:
-    return Answer(200, f"User-agent: *\nCrawl-delay: {armed.fault.seconds:g}\nDisallow:\n".encode(), "text/plain")
+    return Answer(200, f"User-agent: *\nCrawl-delay: {armed.fault.wait:g}\nDisallow:\n".encode(), "text/plain")
 
 
 SHIELD = page("<h1>访问被拦截</h1><p>您的请求疑似攻击行为，access denied</p>", title="安全防护")

@@ -21,7 +21,8 @@ class Fenghuang(Site):
 
     def __init__(self, world: World) -> None:
         rules = Answer(200, b"User-agent: *\nAllow: /\n", "text/plain")
-        super().__init__(world, ("finance.ifeng.com", "shankapi.ifeng.com"), {"finance.ifeng.com": rules})
+        lists = {"stream": ("fenghuang", "stream", row), "latest": ("cls", "telegraph", latest_row)}
+        super().__init__(world, ("finance.ifeng.com", "shankapi.ifeng.com"), lists, {"finance.ifeng.com": rules})
 
     def answer(self, request: Request, clock: int) -> Answer | None:
         """See the class."""
@@ -37,7 +38,7 @@ class Fenghuang(Site):
 
     def _column(self, clock: int) -> Answer:
         channel = self.channel("fenghuang", "stream")
-        rows = b",".join(self.rows("stream", channel, channel.before(clock, None, 20), clock, row)).decode()
+        rows = b",".join(self.rows("stream", channel.before(clock, None, 20), clock)).decode()
         state = f'{{"nav":[{{"tip":"var x = {{\\"a\\":1}};"}}],"newsstream":[{rows}],"cooperation":[]}}'
         return page(
             f"<div id='root'></div><script>var allData = {state};\nvar adData = {{}};</script>", title="凤凰网财经"
@@ -52,7 +53,7 @@ class Fenghuang(Site):
         shown = [*tied, *channel.before(clock, seconds, size)][:size]
         low, _ = channel.bounds(clock)
         end = not shown or shown[-1] <= channel.numbers[low]
-        rows = self.rows("stream", channel, shown, clock, row)
+        rows = self.rows("stream", shown, clock)
         made = listed(
             '{"code":0,"message":"成功","data":{"newsstream":[', rows, f'],"isEnd":{"true" if end else "false"}}}}}'
         )
@@ -61,7 +62,7 @@ class Fenghuang(Site):
     def _latest(self, request: Request, clock: int) -> Answer:
         channel = self.channel("cls", "telegraph")
         shown = channel.before(clock, None, 20)
-        made = listed('{"data":[', self.rows("latest", channel, shown, clock, latest_row), "]}")
+        made = listed('{"data":[', self.rows("latest", shown, clock), "]}")
         name = request.query.get("callback")
         return called_back(made, name) if name else made
 

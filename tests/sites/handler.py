@@ -1,6 +1,7 @@
 """Lets Scrapy meet the local sites under their own names.
 
-Settings: `SITES_AT` is the server's address, and `DOWNLOAD_HANDLERS` names `tests.sites.handler.LocalSites` for http and https.
+Settings: `SITES_AT` is the server's address; `DOWNLOAD_HANDLERS` names `tests.sites.handler.LocalSites` for both
+http and https.
 Only the connection is turned aside: rules on robots, hosts and delays see the true addresses.
 """
 
@@ -19,10 +20,10 @@ class LocalSites(HTTP11DownloadHandler):
     """Sends every request to the server of `SITES_AT`, the true host in its Host header."""
 
     def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler)
         address = crawler.settings.get("SITES_AT")
         if not address:
             raise NotConfigured("SITES_AT: not set (give the local sites' address, http://127.0.0.1:PORT)")
+        super().__init__(crawler)
         self._at = urlsplit(address).netloc
         # All sites share one address, so the pool must hold what the hosts together may use.
         self._pool.maxPersistentPerHost = crawler.settings.getint("CONCURRENT_REQUESTS")

@@ -18,7 +18,11 @@ class Jinrongjie(Site):
     """gateway.jrj.com and stockjs.jrj.com.cn. Days without news have no file; the older half is in GBK."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, ("gateway.jrj.com", "stockjs.jrj.com.cn"))
+        super().__init__(
+            world,
+            ("gateway.jrj.com", "stockjs.jrj.com.cn"),
+            {"flash": ("jinrongjie", "flash", row), "yaowen": ("jinrongjie", "yaowen", day_row)},
+        )
 
     def answer(self, request: Request, clock: int) -> Answer | None:
         """See the class."""
@@ -40,7 +44,7 @@ class Jinrongjie(Site):
             return in_json({"code": 40001, "message": "参数错误", "data": None})
         channel = self.channel("jinrongjie", "flash")
         shown = channel.before(clock, limit, SIZE)
-        rows = self.rows("flash", channel, shown, clock, row)
+        rows = self.rows("flash", shown, clock)
         return listed('{"code":20000,"message":"success","data":{"total":200,"data":[', rows, "]}}")
 
     def _day(self, text: str, clock: int) -> Answer | None:
@@ -52,7 +56,7 @@ class Jinrongjie(Site):
         shown = channel.between(clock, start, start + 86_400)
         if not shown:
             return None
-        rows = b",".join(self.rows("yaowen", channel, shown, clock, day_row)).decode()
+        rows = b",".join(self.rows("yaowen", shown, clock)).decode()
         wrapper = WRAPPERS[start // 86_400 % len(WRAPPERS)]
         body = wrapper.replace("{body}", f'{{"newsinfo":[{rows}]}}')
         if start < self.world.clock - self.world.days * 43_200:

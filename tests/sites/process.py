@@ -40,10 +40,18 @@ class Running:
         """Its address, for `SITES_AT`."""
         return f"http://127.0.0.1:{self.port}"
 
-    def ask(self, host: str, target: str, *, body: bytes | None = None, timeout: float = 10.0, **headers: str) -> Reply:
-        """One request to a site (POST where there is a body); `_` in header names stands for `-`."""
+    def ask(
+        self,
+        host: str,
+        target: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: float = 10.0,
+    ) -> Reply:
+        """One request to a site (POST where there is a body)."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        named = {"Host": host} | {name.replace("_", "-"): value for name, value in headers.items()}
+        named = {"Host": host, **(headers or {})}
         try:
             connection.request("GET" if body is None else "POST", target, body=body, headers=named)
             response = connection.getresponse()

@@ -34,6 +34,7 @@ class Sina(Site):
         super().__init__(
             world,
             ("zhibo.sina.com.cn", "feed.mix.sina.com.cn", "finance.sina.com.cn"),
+            {"live": ("sina", "live", live_row), "roll": ("sina", "roll", roll_row)},
             {"finance.sina.com.cn": Answer(200, b"", "text/plain")},
         )
 
@@ -79,7 +80,7 @@ class Sina(Site):
             start, after = start[:-1], f'null,"page_info":{dumps(info)},{dumps(ends)[1:]}}}}}}}'
         else:
             after = f'],"page_info":{dumps(info)},{dumps(ends)[1:]}}}}}}}'
-        return listed(start, self.rows("live", channel, shown, clock, live_row), after)
+        return listed(start, self.rows("live", shown, clock), after)
 
     def _roll(self, request: Request, clock: int) -> Answer:
         query = request.query
@@ -106,7 +107,7 @@ class Sina(Site):
             f'{{"result":{{"status":{{"code":0,"msg":"succ"}},"timestamp":"{stamp(clock)}","total":{len(found)},'
             f'"lid":{lid},"rtime":{clock},"data":['
         )
-        return listed(before, self.rows("roll", channel, shown, clock, roll_row), "]}}")
+        return listed(before, self.rows("roll", shown, clock), "]}}")
 
     def _document(self, key: int, clock: int) -> Answer | None:
         item = self.look_up(self.channel("sina", "roll"), key, clock)
@@ -177,7 +178,7 @@ def roll_row(item: Item, clock: int) -> str:
     """A row of rolling news."""
     words = item.words(clock)
     changed = item.modified_at(clock)
-    made = {
+    made: dict[str, object] = {
         "oid": "",
         "docid": item.key,
         "title": words.title,

@@ -18,7 +18,8 @@ class Tonghuashun(Site):
 
     def __init__(self, world: World) -> None:
         rules = Answer(200, b"User-agent: *\nDisallow: /admin/\n", "text/plain")
-        super().__init__(world, ("news.10jqka.com.cn", "basic.10jqka.com.cn"), {"basic.10jqka.com.cn": rules})
+        lists = {"push": ("10jqka", "push", row), "lists": ("10jqka", "lists", list_row)}
+        super().__init__(world, ("news.10jqka.com.cn", "basic.10jqka.com.cn"), lists, {"basic.10jqka.com.cn": rules})
 
     def answer(self, request: Request, clock: int) -> Answer | None:
         """See the class."""
@@ -44,14 +45,14 @@ class Tonghuashun(Site):
         code = "0" if place % 5 == 4 else '"200"'
         after = f'],"filter":[{{"id":"-21101","name":"重要"}}],"total":"{high - low}"}}}}'
         before = f'{{"code":{code},"msg":"success","time":"{clock}","data":{{"list":['
-        return listed(before, self.rows("push", channel, shown, clock, row), after)
+        return listed(before, self.rows("push", shown, clock), after)
 
     def _list(self, place: int, clock: int) -> Answer | None:
         channel = self.channel("10jqka", "lists")
         shown = channel.page(clock, (place - 1) * SIZE, SIZE)
         if not shown:
             return None
-        rows = b"".join(self.rows("lists", channel, shown, clock, list_row)).decode()
+        rows = b"".join(self.rows("lists", shown, clock)).decode()
         return page(f'<div class="list-con"><ul>{rows}</ul></div>', charset="gbk", title="同花顺财经")
 
     def _article(self, key: int, clock: int) -> Answer | None:

@@ -17,7 +17,9 @@ class Wallstreetcn(Site):
 
     def __init__(self, world: World) -> None:
         super().__init__(
-            world, ("api-one.wallstcn.com", "api-one-wscn.awtmt.com", "api-ddc-wscn.awtmt.com", "wallstreetcn.com")
+            world,
+            ("api-one.wallstcn.com", "api-one-wscn.awtmt.com", "api-ddc-wscn.awtmt.com", "wallstreetcn.com"),
+            {"list": ("wallstreetcn", "lives", row)},
         )
 
     def answer(self, request: Request, clock: int) -> Answer | None:
@@ -38,7 +40,7 @@ class Wallstreetcn(Site):
         cursor = query.get("cursor", "")
         shown = channel.before(clock, number(cursor, 0) if cursor else None, number(query.get("limit"), 20, 100))
         last = str(channel.feed.published[shown[-1]]) if shown else ""
-        rows = self.rows("list", channel, shown, clock, row)
+        rows = self.rows("list", shown, clock)
         return listed('{"code":20000,"message":"OK","data":{"items":[', rows, f'],"next_cursor":"{last}"}}}}')
 
     def _one(self, key: str, clock: int) -> Answer:

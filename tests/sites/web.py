@@ -137,15 +137,21 @@ def paragraphs(text: str) -> str:
     return f"<p>\u3000\u3000{escape(first)}</p>" + (f"<p>&nbsp;&nbsp;{escape(rest)}</p>" if rest else "")
 
 
+Writer = Callable[[Item, int], str]
+"""Writes an item as a row, as it stands at a simulated time."""
+
+
 @dataclass
 class Site:
     """What all sites have in common: the world, hosts, and rows that are written once and then kept.
 
-    A subclass names its hosts and answers requests; `clock` is simulated time in epoch seconds.
+    A subclass names its hosts and answers requests. `lists` tells, by a name of its own, the source and channel of
+    each of its lists and how a row of it is written; `clock` is simulated time in epoch seconds.
     """
 
     world: World
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[str, ...]
+    lists: Mapping[str, tuple[str, str, Writer]]
     robots: Mapping[str, Answer] = field(default_factory=dict)
     _rows: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
 
@@ -157,12 +163,11 @@ class Site:
         """One list of the world."""
         return self.world.channels[source, name]
 
-    def rows(
-        self, name: str, channel: Channel, numbers: Sequence[int], clock: int, write: Callable[[Item, int], str]
-    ) -> list[bytes]:
+    def rows(self, name: str, numbers: Sequence[int], clock: int) -> list[bytes]:
         """The rows of some items as the list called `name` shows them."""
+        source, channel, write = self.lists[name]
+        feed = self.world.channels[source, channel].feed
         found = []
-        feed = channel.feed
         for one in numbers:
             key = (name, one, feed.version(one, clock))
             row = self._rows.get(key)
@@ -171,6 +176,13 @@ class Site:
                 self._rows[key] = row
             found.append(row)
         return found
+
+    def warm(self, clock: int) -> None:
+        """Writes every row that shows at a simulated time, so that no request has to."""
+        for name, (source, channel, _) in self.lists.items():
+            lane = self.world.channels[source, channel]
+            low, high = lane.bounds(clock)
+            self.rows(name, lane.numbers[low:high], clock)
 
     def look_up(self, channel: Channel, key: int, clock: int) -> Item | None:
         """The item whose id is the feed's first id plus its number, if it is published."""

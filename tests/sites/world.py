@@ -30,9 +30,12 @@ FUTURE_DAYS = 2
 """Days after "now" that exist but are not yet published."""
 FORBIDDEN_SHARE = 12
 EDITED_SHARE = 8
+LATE_EDITED_SHARE = 40
 TWICE_SHARE = 2
 DELAYS = (180, 2_400, 18_000, 108_000)
 """Seconds between an item's publication and its edit."""
+SECOND_CURSORS = frozenset(("cls", "wallstreetcn", "jinrongjie"))
+"""Sources whose cursor is a time in whole seconds."""
 HOURS = (2, 1, 1, 1, 1, 1, 3, 6, 9, 11, 11, 10, 5, 9, 10, 9, 7, 7, 6, 5, 5, 4, 3, 3)
 """How busy each hour of a day is."""
 MARKS = re.compile(r"\s+")
@@ -45,7 +48,7 @@ class FeedPlan:
     Attributes:
         source: the site's id.
         first_id: the number of its first item.
-        page: rows a page; a run of ties one shorter occurs every ten days.
+        page: rows a page; a run of ties one shorter occurs every ten days (see `World.ties`).
         forbidden: kinds of item that must not be taken, each known by its own flag alone.
         untitled: per cent of items without a title.
         modified: whether the site tells when an item was changed.
@@ -210,7 +213,7 @@ def _spread(seed: int, salt: int, size: int) -> NDArray[np.uint64]:
 class Feed:
     """A stream: the times and traits of all its items, oldest first."""
 
-    def __init__(self, name: str, seed: int, published: list[int]) -> None:
+    def __init__(self, name: str, seed: int, published: list[int], clock: int) -> None:
         self.name = name
         self.plan = FEEDS[name]
         self.published = published
@@ -223,11 +226,16 @@ class Feed:
         forbidden[chosen] = np.arange(len(chosen)) % max(kinds, 1) + 1
         self.forbidden: list[int] = forbidden.tolist()
         edits = _spread(self.seed, 3, size)
-        changed = edits % np.uint64(100) < EDITED_SHARE
+        times = np.array(published, dtype=np.int64)
+        # The last day has more of them, so that some are still to come when simulated time starts.
+        share = np.where(times > clock - 86_400, LATE_EDITED_SHARE, EDITED_SHARE)
+        changed = (edits % np.uint64(100)).astype(np.int64) < share
         delay = np.array(DELAYS)[((edits >> np.uint64(8)) % np.uint64(len(DELAYS))).astype(np.int64)]
-        self.edited: list[int] = np.where(changed, np.array(published, dtype=np.int64) + delay, 0).tolist()
+        self.edited: list[int] = np.where(changed, times + delay, 0).tolist()
         self.member: list[int] = (_spread(self.seed, 4, size) % np.uint64(4)).tolist()
-        self.twice: list[bool] = (_spread(self.seed, 5, size) % np.uint64(100) < TWICE_SHARE).tolist()
+        # A repeated row in a long run of ties would fill a page with one second, which no time cursor can pass.
+        alone = (np.diff(times, prepend=-1) > 0) & (np.diff(times, append=times[-1] + 1) > 0)
+        self.twice: list[bool] = ((_spread(self.seed, 5, size) % np.uint64(100) < TWICE_SHARE) & alone).tolist()
 
     def version(self, number: int, clock: int) -> int:
         """0 before an item's edit, 1 after it."""
@@ -239,12 +247,14 @@ class Feed:
 class Channel:
     """A list of a site: numbers of feed items in order of publication, some of them twice.
 
-    `reach` is the number of newest rows the list still shows; None for all.
+    `reach` is the number of newest rows the list still shows; None for all. `inclusive`: a time cursor answers the
+    rows of its own second again, in place of strictly older ones.
     """
 
     feed: Feed
     numbers: Sequence[int]
     reach: int | None = None
+    inclusive: bool = False
 
     @cached_property
     def times(self) -> list[int]:
@@ -257,10 +267,10 @@ class Channel:
         return (0 if self.reach is None else max(0, high - self.reach)), high
 
     def before(self, clock: int, limit: int | None, size: int) -> Sequence[int]:
-        """The newest `size` rows published before `limit` (None: all), newest first."""
+        """The newest `size` rows published before the cursor `limit` (None: all), newest first."""
         low, high = self.bounds(clock)
         if limit is not None:
-            high = min(high, bisect_left(self.times, limit))
+            high = min(high, bisect_left(self.times, limit + 1 if self.inclusive else limit))
         return self.numbers[max(low, high - size) : max(low, high)][::-1]
 
     def page(self, clock: int, offset: int, size: int) -> Sequence[int]:
@@ -301,6 +311,9 @@ class World:
         now: where simulated time starts.
         items: mean items a weekday and feed.
         reach: newest rows that a source's lists still show; sources not named show all.
+        ties: length of the longest runs of ties, for sources whose pages are not read at their usual size.
+        inclusive: sources (of cls, wallstreetcn, jinrongjie) whose cursor answers rows of its own second again; it
+            is not known which of the two the real sites do.
     """
 
     seed: int = 7
@@ -308,12 +321,19 @@ class World:
     now: dt.datetime = DEFAULT_NOW
     items: int = 30
     reach: Mapping[str, int] = field(default_factory=dict)
+    ties: Mapping[str, int] = field(default_factory=dict)
+    inclusive: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.now.utcoffset() is None:
             raise ValueError(f"now {self.now}: has no time zone (give one, best Asia/Shanghai)")
-        if unknown := set(self.reach) - set(CHANNELS):
-            raise ValueError(f"reach {sorted(unknown)}: no such source (choose of {', '.join(CHANNELS)})")
+        for name, given in (("reach", self.reach), ("ties", self.ties)):
+            if unknown := set(given) - set(CHANNELS):
+                raise ValueError(f"{name} {sorted(unknown)}: no such source (choose of {', '.join(CHANNELS)})")
+        if unfit := self.inclusive - SECOND_CURSORS:
+            raise ValueError(f"inclusive {sorted(unfit)}: has no time cursor (choose of {sorted(SECOND_CURSORS)})")
+        if self.days < 1 or self.items < 1:
+            raise ValueError(f"days {self.days}, items {self.items}: both must be 1 or more")
 
     @property
     def clock(self) -> int:
@@ -335,7 +355,7 @@ class World:
     @cached_property
     def feeds(self) -> Mapping[str, Feed]:
         """All streams."""
-        return {name: Feed(name, self.seed, self._times(name)) for name in FEEDS}
+        return {name: Feed(name, self.seed, self._times(name), self.clock) for name in FEEDS}
 
     @cached_property
     def channels(self) -> Mapping[tuple[str, str], Channel]:
@@ -348,7 +368,7 @@ class World:
                 for number in range(len(feed.published)):
                     if _shows(source, name, feed.member[number]):
                         numbers.extend((number,) * (2 if feed.twice[number] else 1))
-                made[source, name] = Channel(feed, numbers, self.reach.get(source))
+                made[source, name] = Channel(feed, numbers, self.reach.get(source), source in self.inclusive)
         return made
 
     def _times(self, name: str) -> list[int]:
@@ -374,7 +394,9 @@ class World:
             moments += [ties] * (offset % 4)
             if offset % 10 == 1:
                 alone = start + 36_000
-                moments = [one for one in moments if abs(one - alone) > 5] + [alone] * (plan.page - 1)
+                moments = [one for one in moments if abs(one - alone) > 5] + [alone] * self.ties.get(
+                    plan.source, plan.page - 1
+                )
             times += sorted(moments)
         return times
 
@@ -396,10 +418,11 @@ class World:
             if place >= 0 and not origin.forbidden[place]:
                 copy = plan.copies
                 title, body = self._story(origin, place)
-        later_title, later_body = f"{title}（更正）", f"{body}更正：以正式公告为准。"
-        first = _worded(feed_name, title, body, titled, lead, kind, published)
-        later = _worded(feed_name, later_title, later_body, titled, lead, kind, published)
+        first = later = _worded(feed_name, title, body, titled, lead, kind, published)
         edited = feed.edited[number] or None
+        if edited is not None:
+            title, body = f"{title}（更正）", f"{body}更正：以正式公告为准。"
+            later = _worded(feed_name, title, body, titled, lead, kind, published)
         return Item(
             source=plan.source,
             feed=feed_name,
@@ -410,7 +433,7 @@ class World:
             edited=edited,
             tells=plan.modified,
             first=first,
-            later=later if edited else first,
+            later=later,
             titled=titled,
             forbidden=kind,
             url=url,

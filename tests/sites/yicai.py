@@ -10,7 +10,7 @@ class Yicai(Site):
     """www.yicai.com. At most 100 rows a page; beyond the last page the array is empty."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, ("www.yicai.com",))
+        super().__init__(world, ("www.yicai.com",), {"brief": ("yicai", "brief", row)})
 
     def answer(self, request: Request, clock: int) -> Answer | None:
         """See the class."""
@@ -20,7 +20,7 @@ class Yicai(Site):
         size = max(1, number(request.query.get("pagesize"), 30, 100))
         place = max(1, number(request.query.get("page"), 1))
         shown = channel.page(clock, (place - 1) * size, size)
-        return listed("[", self.rows("brief", channel, shown, clock, row), "]")
+        return listed("[", self.rows("brief", shown, clock), "]")
 
 
 def row(item: Item, clock: int) -> str:

@@ -19,7 +19,11 @@ class Yuncaijing(Site):
     """www.yuncaijing.com. Requests of scripts must say that they are; bodies are longer than the list's text."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, ("www.yuncaijing.com",))
+        super().__init__(
+            world,
+            ("www.yuncaijing.com",),
+            {"list": ("yuncaijing", "list", row), "day": ("yuncaijing", "list", day_row)},
+        )
 
     def answer(self, request: Request, clock: int) -> Answer | None:
         """See the class."""
@@ -49,7 +53,7 @@ class Yuncaijing(Site):
         if not shown:
             return in_json({"error_code": "1", "error_msg": "没有更多数据", "data": []})
         code = "0" if place % 3 == 2 else '"0"'
-        rows = self.rows("list", channel, shown, clock, row)
+        rows = self.rows("list", shown, clock)
         made = listed(f'{{"error_code":{code},"error_msg":"","data":[', rows, "]}")
         return Answer(200, made.body, made.kind, COOKIES)
 
@@ -59,7 +63,7 @@ class Yuncaijing(Site):
             return None
         channel = self.channel("yuncaijing", "list")
         shown = channel.between(clock, day, day + 86_400)
-        rows = b"".join(self.rows("day", channel, shown, clock, day_row)).decode()
+        rows = b"".join(self.rows("day", shown, clock)).decode()
         return page(f"<ul>{rows}</ul>", title="云财经")
 
     def _modal(self, request: Request, key: int, clock: int) -> Answer | None:
