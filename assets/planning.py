@@ -230,10 +230,21 @@ def require_landed(graph: Graph, store: TableStore, wanted: Wanted) -> None:
             )
 
 
+TRACEBACK = "Traceback (most recent call last):"
+"""The line below which a log tells where the error of a run came from."""
+
+
 class RunFailed(FinEvolveError):
-    """A Dagster run that ended in failure, by no error of ours; the message is the first failed step's."""
+    """A Dagster run that ended in failure, by no error of ours; the message is the first failed step's.
+
+    `traceback`: where that came from, empty if it is not known.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
 
 
 @contextmanager
@@ -301,12 +312,18 @@ def _failure(result: dg.ExecuteInProcessResult) -> FinEvolveError:
             return RunFailed(f"check {evaluation.check_name} of {asset}: {evaluation.description}")
     for event in result.all_events:
         error = event.step_failure_data.error if event.is_step_failure else None
+        defect = None
         while error is not None:
             # Ours say file and remedy; what a library said below them is only their cause.
             kind, message = getattr(errors, error.cls_name or "", None), error.message.strip()
             if isinstance(kind, type) and issubclass(kind, FinEvolveError):
                 return kind(message.split(": ", 1)[-1])
+            if defect is None and not (error.cls_name or "").startswith("Dagster"):
+                defect = error
             if error.cause is None:
-                return RunFailed(message)
+                defect = defect or error
+                # The notes of an error stand in its last lines: where it was met, say.
+                lines = defect.message.strip().splitlines()
+                return RunFailed("; ".join(line.strip() for line in lines if line.strip()), defect.to_string())
             error = error.cause
     return RunFailed(f"run {result.run_id} failed; its log is in the Dagster UI")

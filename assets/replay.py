@@ -37,7 +37,8 @@ def replay_code_version(graph: Graph) -> str:
         "finevolve_pipeline.llm",
         "finevolve_pipeline.news.block",
         settings={
-            **settings.model_dump(mode="json", include={"benchmark", "prompts", "scores", "backbones", "mechanisms"}),
+            **settings.model_dump(mode="json", include={"benchmark", "scores", "backbones", "mechanisms"}),
+            "prompts": settings.prompts.model_dump(mode="json", exclude={"article_tokens"}),  # those of tagging
             "embedder": settings.embedder.model_dump(mode="json"),
         },
     )

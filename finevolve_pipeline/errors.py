@@ -64,6 +64,16 @@ class AnswerError(FinEvolveError):
     exit_code = 1
 
 
+class TemplateError(FinEvolveError):
+    """A prompt template that cannot be filled in."""
+
+
+class MechanismError(FinEvolveError):
+    """A mechanism that gives back what it must not; the text says what was expected, where and when."""
+
+    exit_code = 1
+
+
 class BackboneError(FinEvolveError):
     """A provider that cannot be used or does not answer; the run stops, and goes on where it stopped."""
 

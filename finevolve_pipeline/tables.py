@@ -151,7 +151,7 @@ class Predictions(Contract):
 
 
 class Retrievals(Contract):
-    """Every memory shown to a prediction. Partition: session x experiment."""
+    """Every memory retrieved for a prediction. Partition: session x experiment."""
 
     session: str = _text("session of the prediction", str_matches=_DAY)
     experiment: str = _text("mechanism-backbone")
@@ -170,6 +170,10 @@ class Retrievals(Contract):
     age: np.int32 = _text("sessions since it was made; 0: today, from outcomes", ge=0)
     matured_share: float = _text("share of its sources' horizons whose outcome is known", ge=0, le=1)
     news_overlap: float = _text("Jaccard of its sources' article ids and today's", ge=0, le=1)
+    in_prompt: str = _text(
+        "how it stood in the prompt: whole, shortened, or left out (what experience_tokens cut)",
+        isin=["whole", "shortened", "left out"],
+    )
 
 
 class InformationCoefficients(Contract):

@@ -13,13 +13,14 @@ sessions, horizons 10, 20 and 40) with the offline backbone, and then judged by 
 - *resume*: stopped after every 7th day and started again, the run gives the same bytes and asks nothing twice.
 - *causality*: a changed future leaves the bytes of the days before as they are.
 - *order*: so do another order of the sectors, and one or all of them at a time.
-- *bounded experience*: nothing is shown that was not journalled before, or is not available yet.
+- *bounded experience*: nothing is retrieved that was not journalled before, is not available yet, or is there twice.
 - *own sector*: a sector is shown, and keeps, its own experience only.
 - *evidence*: what is learnt rests on outcomes that became known that day, with their true values.
 
 They rest on each other. Two runs that differ by themselves say nothing about resuming, and days are replayed again on
-what was read back; so where one fails, those that rest on it are left out. An error of the mechanism's own is raised as
-it is.
+what was read back; so where one fails, those that rest on it are left out. What a method must not give back (None from
+`retrieve`, NaN in an event, no coroutine from `mature`) ends the run: that is the one finding then, of the check
+*interface*. An error of the mechanism's own is raised as it is, with a note that names method, session and sector.
 """
 
 from __future__ import annotations
@@ -40,7 +41,13 @@ import pandas as pd
 
 from finevolve_pipeline.digests import digest_frame
 from finevolve_pipeline.embedding import HashingEmbedder
-from finevolve_pipeline.errors import FinEvolveError, LookAheadError, MissingPartitionError
+from finevolve_pipeline.errors import (
+    FinEvolveError,
+    LookAheadError,
+    MechanismError,
+    MissingPartitionError,
+    SettingsError,
+)
 from finevolve_pipeline.graph import LANDING, Graph, TableReader, news_key
 from finevolve_pipeline.llm.render import prompt_digest
 from finevolve_pipeline.llm.requests import Backbone, Call, Reply
@@ -48,6 +55,7 @@ from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.stand_in import StandIn
 from finevolve_pipeline.mechanisms.base import Experience, Mechanism, next_session, sector_of
 from finevolve_pipeline.replay.audit import Finding, StoredRun
+from finevolve_pipeline.replay.called import Calling
 from finevolve_pipeline.replay.clock import INPUTS
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.replay.runner import DayDone, Parts, run
@@ -230,9 +238,12 @@ def trial(kind: type[Mechanism], settings: Mapping[str, Any]) -> Iterator[Trial]
         settings: the values of its section `[mechanisms.<name>]`.
 
     Raises:
-        SettingsError: the settings are not those of the mechanism.
+        SettingsError: `kind` is no mechanism, or the settings are not its own.
         LookAheadError: it asked for the future, or recalled a memory before it can be known.
+        MechanismError: one of its methods gave back what it must not.
     """
+    if not (isinstance(kind, type) and issubclass(kind, Mechanism)):
+        raise SettingsError(f"{kind!r}: no mechanism; give a class that is a subclass of mechanisms.base.Mechanism")
     experiment = Experiment(mechanism=kind.__name__, backbone="rules")
     backbone = _Waiting(RulesBackbone())
     parts = Parts(
@@ -256,13 +267,18 @@ def _scratch() -> Iterator[ReplayStore]:
 def _known_after(experiment: Experiment, parts: Parts, sessions: Sequence[dt.date], store: ReplayStore) -> Knowledge:
     """Replay sessions. What is known at the end of each one from the first that was not stored yet."""
     made: list[Mechanism] = []
-    known: dict[dt.date, Mapping[str, tuple[Experience, ...]]] = {}
+    known: dict[dt.date, dict[str, tuple[Experience, ...]]] = {}
+    kind = parts.mechanism_kind(experiment)
 
     def look(day: DayDone) -> None:
         for mechanism in made:
-            known[day.session] = {code: mechanism.experiences(code) for code in parts.settings.benchmark.codes}
+            calling = Calling(experiment.key, kind)
+            for code in parts.settings.benchmark.codes:
+                with calling.at("experiences", day.session, code).named():
+                    kept = mechanism.experiences(code)
+                known.setdefault(day.session, {})[code] = calling.at("experiences", day.session, code).kept(kept)
 
-    watched = _watched(parts.mechanism_kind(experiment), made)
+    watched = _watched(kind, made)
     run(experiment, sessions, replace(parts, kind=watched), store, look)
     return known
 
@@ -347,7 +363,14 @@ def order(tried: Trial) -> Finding:
 
 
 def bounded_experience(tried: Trial) -> Finding:
-    """Nothing is shown that was not journalled before or is not available yet; nothing kept is of a later day."""
+    """Nothing is retrieved that was not journalled before, is not available yet or is there twice; nothing kept is of a
+    later day, or kept twice."""
+    for session, by_code in tried.known.items():
+        for code, kept in by_code.items():
+            counted = Counter(one.memory_id for one in kept)
+            twice = next((memory for memory, times in counted.items() if times > 1), "")
+            if twice:
+                return Finding("bounded experience", False, f"{session} {code}: {twice} is kept twice")
     for session, code, one in tried.kept():
         if not one.made_on <= session or not one.made_on <= one.available_from <= next_session(session):
             what = f"made on {one.made_on}, available from {one.available_from}"
@@ -366,7 +389,7 @@ def own_sector(tried: Trial) -> Finding:
         for memory in memories:
             if sector_of(memory) != code:
                 return Finding("own sector", False, f"{session} {code}: {memory} is another sector's")
-    return Finding("own sector", True, f"{len(frame)} memories shown, each of its own sector")
+    return Finding("own sector", True, f"{len(frame)} memories retrieved, each of its own sector")
 
 
 def evidence(tried: Trial) -> Finding:
@@ -397,13 +420,15 @@ def conformance(kind: type[Mechanism], settings: Mapping[str, Any]) -> tuple[Fin
         settings: the values of its section `[mechanisms.<name>]`.
 
     Raises:
-        SettingsError: the settings are not those of the mechanism.
+        SettingsError: `kind` is no mechanism, or the settings are not its own.
     """
     try:
         with trial(kind, settings) as tried:
             return (*_reruns(tried), *(_judged(check, tried) for check in (bounded_experience, own_sector, evidence)))
     except LookAheadError as caught:
         return (Finding("causality", False, str(caught)),)
+    except MechanismError as wrong:
+        return (Finding("interface", False, str(wrong)),)
 
 
 def _reruns(tried: Trial) -> Iterator[Finding]:

@@ -49,6 +49,7 @@ RETRIEVALS = {
     "age": [1],
     "matured_share": [0.0],
     "news_overlap": [0.5],
+    "in_prompt": ["whole"],
 }
 
 
@@ -71,6 +72,8 @@ def test_a_sound_table_passes_both_ways(columns, contract):
         (RETRIEVALS, Retrievals, "matured_share", 1.5),
         (RETRIEVALS, Retrievals, "matured_share", math.nan),
         (RETRIEVALS, Retrievals, "news_overlap", -0.1),
+        (RETRIEVALS, Retrievals, "in_prompt", "somewhere"),
+        (RETRIEVALS, Retrievals, "in_prompt", None),
     ],
 )
 def test_a_broken_rule_is_named_with_its_value(columns, contract, column, value):

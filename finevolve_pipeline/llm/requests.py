@@ -148,6 +148,10 @@ class ShownRule(Shown):
     importance: int
 
 
+SHOWN = (ShownMemory, ShownReflection, ShownInsight, ShownItem, ShownFact, ShownRule)
+"""The kinds of experience that a prompt can show."""
+
+
 @dataclass(frozen=True)
 class SectorRequest:
     """What is asked about one industry on one session."""
@@ -343,12 +347,23 @@ class Cuts:
         )
 
 
+Language = Literal["zh", "en"]
+"""Of prompts."""
+
+
 @dataclass(frozen=True)
 class Prompt:
-    """The messages of a request, and what was cut to make them fit."""
+    """The messages of a request, and what was cut to make them fit.
+
+    Attributes:
+        told: the request with no more experience and past news than the messages show; None where they show all.
+        language: of the messages.
+    """
 
     messages: tuple[Message, ...]
     cuts: Cuts = Cuts()
+    told: SingleRequest | None = None
+    language: Language = "zh"
 
 
 @dataclass(frozen=True)
@@ -366,6 +381,11 @@ class Call:
     prompt: Prompt
     variant: str = ""
     seed: int = 0
+
+    @property
+    def told(self) -> Request:
+        """The request as far as its prompt shows it: what an answer may rest on."""
+        return self.prompt.told or self.request
 
 
 @dataclass(frozen=True)

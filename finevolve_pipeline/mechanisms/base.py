@@ -72,7 +72,7 @@ class Trajectory:
         scores: valid scores in [-1, 1] by horizon.
         invalid: why a score is invalid, by horizon.
         confidence: in [0, 1], NaN if the model gave none.
-        references: ids of the memories it was shown, first rank first.
+        references: ids of the memories it was shown, first rank first; those that did not fit into its prompt were not.
     """
 
     session: dt.date
@@ -318,7 +318,10 @@ class Mechanism(ABC):  # noqa: B024  (every method has a meaning of its own: Pip
         return ()
 
     def retrieve(self, situation: Situation) -> tuple[Recalled, ...]:
-        """The memories shown to a prediction, first rank first, all available by `situation.session`."""
+        """The memories for a prediction, first rank first, each once, all available by `situation.session`.
+
+        The prompt shows as many of them, from the first on, as its budget for experience holds.
+        """
         return ()
 
     def forecast(self, situation: Situation) -> PredictionAnswer | None:

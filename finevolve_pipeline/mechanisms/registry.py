@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -72,6 +73,8 @@ def mechanism_class(name: str, section: Mapping[str, Any] | None = None) -> type
         SettingsError: there is none, or an entry point is no mechanism.
     """
     kind = (section or {}).get(KIND, name)
+    if not isinstance(kind, str):
+        raise SettingsError(f"mechanisms.{name}.{KIND}: {kind!r} is no text; name a mechanism, or leave it out")
     if name in BUILT_IN and kind != name:
         raise SettingsError(f"mechanisms.{name}.{KIND}: {name} is a mechanism itself; give this section another name")
     if kind in BUILT_IN:
@@ -84,6 +87,34 @@ def mechanism_class(name: str, section: Mapping[str, Any] | None = None) -> type
             f"mechanism {kind!r}: not among {known}; correct {where}, or install the package that offers it"
         )
     return _loaded(offered[kind])
+
+
+def section_doubts(sections: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """Sections `[mechanisms.<name>]` that configure nothing there is, with what may be meant."""
+    known = [*BUILT_IN, *(point.name for point in entry_points(group=GROUP))]
+    doubts = []
+    for name, section in sections.items():
+        kind = section.get(KIND, name)
+        if kind in known:
+            continue
+        key = f"mechanisms.{name}" + (f".{KIND}" if KIND in section else "")
+        if not isinstance(kind, str):
+            doubts.append(f"{key}: {kind!r} is no text; name a mechanism")
+            continue
+        nearest = get_close_matches(kind, known, 1)
+        meant = f"do you mean {nearest[0]}?" if nearest else f"name one with `{KIND}`, or install what offers it"
+        doubts.append(f"{key}: no mechanism {kind!r}; {meant}")
+    return tuple(doubts)
+
+
+def hidden_entry_points() -> tuple[str, ...]:
+    """What other packages offer under the name of a built-in mechanism, so that it is never used."""
+    return tuple(
+        f"{point.name} of {point.dist.name if point.dist else point.value} is ignored: a built-in mechanism of that "
+        "name is never replaced; the package must offer it under another one"
+        for point in entry_points(group=GROUP)
+        if point.name in BUILT_IN
+    )
 
 
 def _loaded(point: EntryPoint) -> type[Mechanism]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.llm.tokens import TokenCount
 from finevolve_pipeline.llm.untrusted import neutralised, one_line
+
+_FIELDS = ("title: ", "content: ", "importance_reason: ")
+"""The lines of an article below its first one."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class NewsItem:
         return (
             f"[{stamp}] id={self.article_id} src={self.source} importance={self.importance} "
             f"topic={one_line(','.join(self.topics)) or '-'} industries={','.join(self.industry_names) or '-'}\n"
-            f"title: {one_line(self.title)}\ncontent: {one_line(self.content or self.title)}\n"
-            f"importance_reason: {one_line(self.importance_reason)}"
+            f"{_FIELDS[0]}{one_line(self.title)}\n{_FIELDS[1]}{one_line(self.content or self.title)}\n"
+            f"{_FIELDS[2]}{one_line(self.importance_reason)}"
         )
 
     @cached_property
@@ -50,6 +53,24 @@ class NewsItem:
         """The text as prompts show it: nothing in it is taken for control."""
         harmless = neutralised(self.text)
         return self.text if harmless == self.text else harmless  # mostly the same, which then is not held twice
+
+    def beginning(self, characters: int) -> NewsItem | None:
+        """The article as far as the first `characters` of `shown` tell it; None if they say nothing of what it says."""
+        if characters >= len(self.shown):
+            return self
+        _, *fields = self.shown[:characters].split("\n")
+        told = [field[len(name) :] for name, field in zip(_FIELDS, fields, strict=False)]
+        title, content, reason = (*told, *[""] * (len(_FIELDS) - len(told)))
+        # A field that is followed by another one is whole, and then it is the article's own.
+        title = self.title if len(told) > 1 else title
+        content = self.content if len(told) > 2 or not self.content else content
+        if not title and not content:
+            return None
+        return replace(self, title=title, content=content if len(told) > 1 else "", importance_reason=reason)
+
+
+_BETWEEN = "\n\n"
+"""What stands between two articles."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +83,32 @@ class NewsBlock:
     @cached_property
     def text(self) -> str:
         """The block's text; empty if there is no news."""
-        return "\n\n".join(item.text for item in self.items)
+        return _BETWEEN.join(item.text for item in self.items)
 
     @cached_property
     def shown(self) -> str:
         """The text as prompts show it; empty if there is no news."""
-        return "\n\n".join(item.shown for item in self.items)
+        return _BETWEEN.join(item.shown for item in self.items)
 
     @cached_property
     def article_ids(self) -> frozenset[str]:
         """Ids of the shown articles."""
         return frozenset(item.article_id for item in self.items)
+
+
+def block_beginning(block: NewsBlock, characters: int) -> NewsBlock:
+    """The block as far as the first `characters` of its `shown` tell it; articles they leave out count as cut."""
+    told: list[NewsItem] = []
+    left = characters
+    for item in block.items:
+        found = item.beginning(left)
+        if found is None:
+            break
+        told.append(found)
+        left -= len(item.shown) + len(_BETWEEN)
+        if left <= 0:
+            break
+    return NewsBlock(tuple(told), block.cut + len(block.items) - len(told))
 
 
 def build_block(items: Sequence[NewsItem], budget: int, count: TokenCount) -> NewsBlock:

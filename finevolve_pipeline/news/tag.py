@@ -111,7 +111,7 @@ def tagger_identity(model: Model, batch: int) -> str:
         "backbone": model.backbone.identity,
         "language": model.prompts.language,
         "article_tokens": model.prompts.article_tokens,
-        "templates": prompt_templates_digest(("common", "tag")),
+        "templates": prompt_templates_digest(model.prompts.language, ("common", "tag")),
     }
     if batch > 1:
         said["batch"] = batch

@@ -3,7 +3,7 @@ what day.
 
 - *chain*: every stored day fits its parent, its inputs and its files.
 - *news*: no window holds an article from after its cutoff.
-- *memories*: every memory shown was made before the day it was shown.
+- *memories*: every memory retrieved was made before the day it was retrieved, and each once.
 - *evidence*: every change that rests on outcomes rests on outcomes known by then, and on their true values.
 - *future*: with all news, closes and labels after a day changed, the days up to it come out byte for byte
   the same.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ import pandas as pd
 from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_frame, digest_text
 from finevolve_pipeline.embedding import Embedder
-from finevolve_pipeline.errors import CalendarError, FinEvolveError, LookAheadError, MissingPartitionError
+from finevolve_pipeline.errors import CalendarError, FinEvolveError, LookAheadError
 from finevolve_pipeline.graph import TableReader
 from finevolve_pipeline.llm.requests import Backbone, Call, Reply
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
@@ -37,7 +37,7 @@ from finevolve_pipeline.mechanisms.canaries import CANARIES
 from finevolve_pipeline.replay.clock import INPUTS, NEWS, OUTCOMES, known_outcomes, require_observable
 from finevolve_pipeline.replay.day import Execution
 from finevolve_pipeline.replay.journal import APPEND, DATA_FILES, MANIFEST, MATURE, ReplayStore
-from finevolve_pipeline.replay.runner import DayDone, Parts, run, verify
+from finevolve_pipeline.replay.runner import DayDone, Parts, not_replayed, run, verify
 from finevolve_pipeline.settings import Experiment, Settings
 from finevolve_pipeline.universe import INDUSTRIES, Industry
 
@@ -161,8 +161,9 @@ class StoredRun:
         self._progress = progress
 
     def memories(self, sessions: Sequence[dt.date]) -> Finding:
-        """Every memory shown was journalled before, was available, and is of its own sector."""
-        self._progress("memories shown")
+        """Every memory retrieved was journalled before, was available, and is of its own sector; none was made or
+        retrieved twice."""
+        self._progress("memories retrieved")
         key = self._experiment.key
         columns = ["session", "code", "memory_id", "made_on", "available_from"]
         frame = self._store.read_retrievals(key, sessions, columns)
@@ -171,14 +172,22 @@ class StoredRun:
             shown.setdefault(session, []).append(tuple(rest))
         known: set[str] = set()
         for day in sessions:
-            known.update(self._made(day, MATURE))
+            twice = _added(known, self._made(day, MATURE))
+            if twice:
+                return Finding("memories", False, f"{day}: memory {twice} is made twice (mature)")
+            retrieved: set[str] = set()
             for code, memory, made_on, available_from in shown.get(day.isoformat(), ()):
+                if memory in retrieved:
+                    return Finding("memories", False, f"{day} {code}: memory {memory} is retrieved twice")
+                retrieved.add(memory)
                 if memory not in known or available_from > day.isoformat():
                     return Finding("memories", False, f"{day} {code}: memory {memory} was not there yet")
                 if memory[:10] != made_on or sector_of(memory) != code:
                     return Finding("memories", False, f"{day} {code}: memory {memory} is no one's of {made_on}")
-            known.update(self._made(day, APPEND))
-        return Finding("memories", True, f"{len(frame)} memories shown, each of its own sector and made before")
+            twice = _added(known, self._made(day, APPEND))
+            if twice:
+                return Finding("memories", False, f"{day}: memory {twice} is made twice (append)")
+        return Finding("memories", True, f"{len(frame)} memories retrieved, each of its own sector and made before")
 
     def evidence(self, sessions: Sequence[dt.date]) -> Finding:
         """Every update rests on outcomes that became known that very day, and on their true values."""
@@ -277,12 +286,21 @@ class StoredRun:
         return [digest_frame(parts.reader.read(table, session.isoformat())) for table in INPUTS]
 
 
+def _added(known: set[str], made: Iterable[str]) -> str:
+    """Put ids to the known ones, up to one that is there already, which is given back; empty if none is."""
+    for memory in made:
+        if memory in known:
+            return memory
+        known.add(memory)
+    return ""
+
+
 class _Auditor(StoredRun):
     def report(self, cuts: tuple[dt.date, ...], replayed: int) -> AuditReport:
         key = self._experiment.key
         stored = self._store.sessions(key)
         if not stored:
-            raise MissingPartitionError(f"replay {key}: nothing is stored; `finevolve run` makes it")
+            raise not_replayed(self._experiment, self._parts)
         for cut in cuts:
             if cut not in stored:
                 raise CalendarError(f"cut {cut}: not a stored session of {key} ({stored[0]} to {stored[-1]})")

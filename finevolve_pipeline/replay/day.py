@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -18,10 +18,10 @@ import numpy as np
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.embedding import Vectors
-from finevolve_pipeline.errors import FinEvolveError, LookAheadError
+from finevolve_pipeline.errors import FinEvolveError, LookAheadError, MechanismError
 from finevolve_pipeline.llm.answers import PredictionAnswer, parse_prediction, prediction_flaws
 from finevolve_pipeline.llm.asking import Asked, Model
-from finevolve_pipeline.llm.requests import Cuts, PredictRequest, total_failures, total_usage
+from finevolve_pipeline.llm.requests import Cuts, PredictRequest, Shown, total_failures, total_usage
 from finevolve_pipeline.mechanisms.base import (
     Event,
     MaturedPrediction,
@@ -32,6 +32,7 @@ from finevolve_pipeline.mechanisms.base import (
     UpdateFailed,
 )
 from finevolve_pipeline.news.block import NewsBlock
+from finevolve_pipeline.replay.called import Calling
 from finevolve_pipeline.replay.clock import Gateway, is_known
 from finevolve_pipeline.replay.history import History
 from finevolve_pipeline.replay.journal import APPEND, MATURE, PHASE, Columns, Counts, DayContent, Spent
@@ -72,6 +73,15 @@ class Chain:
     model: Model
     execution: Execution
 
+    @property
+    def calling(self) -> Calling:
+        """How its calls of the mechanism are named."""
+        return Calling(self.experiment, type(self.mechanism))
+
+
+LEFT_OUT = "left out"
+"""How a retrieved memory stood in the prompt for which the budget had no room for it."""
+
 
 @dataclass(frozen=True)
 class Predicted:
@@ -82,6 +92,19 @@ class Predicted:
     recalled: tuple[Recalled, ...]
     answer: PredictionAnswer
     asked: Asked[PredictionAnswer] | None
+
+    @property
+    def _shown(self) -> tuple[Shown, ...]:
+        """The first ones of what was recalled, as the prompt shows them."""
+        told = self.asked.prompt.told if self.asked else None
+        return told.memories if isinstance(told, PredictRequest) else tuple(one.shown for one in self.recalled)
+
+    @property
+    def in_prompt(self) -> list[str]:
+        """How each recalled memory stood in the prompt (see `tables.Retrievals`)."""
+        shown = self._shown
+        stood = ["whole" if one.shown is told else "shortened" for one, told in zip(self.recalled, shown, strict=False)]
+        return stood + [LEFT_OUT] * (len(self.recalled) - len(shown))
 
     def frozen(self, session: dt.date) -> Trajectory:
         """The prediction as the chain's history keeps it."""
@@ -94,7 +117,7 @@ class Predicted:
             confidence=math.nan if confidence is None else confidence,
             key_factor=self.answer.key_factor,
             logic_chain=self.answer.logic_chain,
-            references=tuple(one.shown.memory_id for one in self.recalled),
+            references=tuple(one.memory_id for one in self._shown),
         )
 
 
@@ -110,6 +133,7 @@ async def replay_day(session: dt.date, chain: Chain) -> DayContent:
 
     Raises:
         LookAheadError: something reached beyond the close of `session`.
+        MechanismError: the mechanism gave back what it must not. Its own errors are raised as they are, with a note.
         MissingPartitionError: an input of the day does not exist.
     """
     chain.gateway.advance(session)
@@ -144,11 +168,12 @@ async def replay_day(session: dt.date, chain: Chain) -> DayContent:
     )
 
 
-def apply_events(session: dt.date, events: Sequence[Event], mechanism: Mechanism) -> None:
+def apply_events(session: dt.date, events: Sequence[Event], mechanism: Mechanism, calling: Calling) -> None:
     """Change a mechanism's state by journal events, in their order; failed updates change nothing."""
     for event in events:
         if not isinstance(event, UpdateFailed):
-            mechanism.apply(session, event)
+            with calling.at("apply", session, event.code).named():
+                mechanism.apply(session, event)
 
 
 async def _each_sector(chain: Chain, work: Callable[[Industry], Awaitable[_T]]) -> list[_T]:
@@ -162,7 +187,7 @@ async def _each_sector(chain: Chain, work: Callable[[Industry], Awaitable[_T]]) 
     order = [industry for industry in chain.execution.order if industry.code in chain.codes]
     tasks = {industry.code: asyncio.ensure_future(one(industry)) for industry in order}
     try:
-        await _until_a_defect(tasks.values())
+        await _until_a_defect([tasks[code] for code in chain.codes])
     finally:
         for task in tasks.values():
             task.cancel()
@@ -170,15 +195,17 @@ async def _each_sector(chain: Chain, work: Callable[[Industry], Awaitable[_T]]) 
     return [tasks[code].result() for code in chain.codes]
 
 
-async def _until_a_defect(tasks: Iterable[asyncio.Task[_T]]) -> None:
+async def _until_a_defect(tasks: Sequence[asyncio.Task[_T]]) -> None:
     """Wait for all tasks. A model that cannot be asked further stops none of them: what it is answering now is paid for
-    and will be kept. Any other failure is raised at once."""
+    and will be kept. Any other failure, a mechanism's foremost, is raised at once."""
     waiting = set(tasks)
     while waiting:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
+        for task in tasks:  # so that of several the same one is told each time
+            if task not in done:
+                continue
             error = task.exception()
-            if error is not None and not isinstance(error, FinEvolveError):
+            if error is not None and (not isinstance(error, FinEvolveError) or isinstance(error, MechanismError)):
                 raise error
 
 
@@ -189,10 +216,13 @@ async def _mature(
         own = due.get(industry.code)
         if own is None:
             return ()
-        return await chain.mechanism.mature(session, industry.code, own, model)
+        call = chain.calling.at("mature", session, industry.code)
+        with call.named():
+            given = chain.mechanism.mature(session, industry.code, own, model)
+        return await call.events(given)
 
     events = [event for own in await _each_sector(chain, learn) for event in own]
-    apply_events(session, events, chain.mechanism)
+    apply_events(session, events, chain.mechanism, chain.calling)
     return events
 
 
@@ -218,10 +248,17 @@ async def _observe(session: dt.date, chain: Chain) -> dict[str, Situation]:
 
 
 async def _predict(situation: Situation, chain: Chain, model: Model) -> Predicted:
-    forecast = chain.mechanism.forecast(situation)
+    place = situation.session, situation.industry.code
+    call = chain.calling.at("forecast", *place)
+    with call.named():
+        predicted = chain.mechanism.forecast(situation)
+    forecast = call.forecast(predicted, chain.horizons)
     if forecast is not None:
         return Predicted(situation.industry, situation.news, (), _storable(forecast), None)
-    recalled = chain.mechanism.retrieve(situation)
+    call = chain.calling.at("retrieve", *place)
+    with call.named():
+        given = chain.mechanism.retrieve(situation)
+    recalled = call.recalled(given)
     for one in recalled:
         if one.available_from > situation.session:
             raise LookAheadError(
@@ -274,9 +311,15 @@ def _encodable(text: str) -> str:
 
 async def _append(session: dt.date, frozen: Sequence[Trajectory], chain: Chain, model: Model) -> list[Event]:
     own = {trajectory.code: trajectory for trajectory in frozen}
-    kept = await _each_sector(chain, lambda industry: chain.mechanism.append(own[industry.code], model))
-    events = [event for one in kept for event in one]
-    apply_events(session, events, chain.mechanism)
+
+    async def keep(industry: Industry) -> Sequence[Event]:
+        call = chain.calling.at("append", session, industry.code)
+        with call.named():
+            given = chain.mechanism.append(own[industry.code], model)
+        return await call.events(given)
+
+    events = [event for one in await _each_sector(chain, keep) for event in one]
+    apply_events(session, events, chain.mechanism, chain.calling)
     return events
 
 
@@ -319,9 +362,10 @@ def _retrieval_rows(session: dt.date, predicted: Sequence[Predicted], chain: Cha
             today - calendar.session_index(recalled.shown.made_on),
             recalled.matured_share,
             recalled.news_overlap,
+            in_prompt,
         )
         for one in predicted
-        for rank, recalled in enumerate(one.recalled, start=1)
+        for rank, (recalled, in_prompt) in enumerate(zip(one.recalled, one.in_prompt, strict=True), start=1)
     ]
     return _table(session, chain.experiment, rows, _RETRIEVAL_COLUMNS)
 
@@ -354,6 +398,7 @@ _RETRIEVAL_COLUMNS = (
     "age",
     "matured_share",
     "news_overlap",
+    "in_prompt",
 )
 
 

@@ -125,7 +125,7 @@ class CountingBackbone(StandIn):
         known = self.recall(call)
         if known is not None:
             return known
-        text = self._rules.answer_now(call.request)
+        text = self._rules.answer_now(call.told, call.prompt.language)
         first, *others = call.prompt.messages
         prefix = self._prefix(first.content) + MESSAGE_TOKENS
         prompt = prefix + sum(self._count(message.content) + MESSAGE_TOKENS for message in others)

@@ -58,7 +58,7 @@ class Counts(BaseModel):
     Attributes:
         predictions: scores asked for, sectors x horizons.
         invalid: of these without a valid score.
-        retrievals: memories shown.
+        retrievals: memories retrieved, those included that the prompt had no room for.
         matured: predictions (of one horizon) that came due.
         undefined: of these without a known outcome or without a valid score.
         updates: requests to a model about what to learn.
@@ -66,7 +66,7 @@ class Counts(BaseModel):
         update_failures: updates that came to nothing because no answer could be read.
         articles_cut: articles the news budget cut, over all sectors.
         repaired: answers that took a second question and could be read then.
-        memories_cut: memories that the experience budget left out.
+        memories_cut: retrieved memories that the experience budget left out.
         memory_news_cut: shown memories that it shortened.
         update_news_cut: news of past predictions that was shortened for updates.
         keys_cut: news blocks of which the embedder read only the beginning.

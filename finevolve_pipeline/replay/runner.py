@@ -25,13 +25,15 @@ from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.render import prompt_templates_digest
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.mechanisms.base import Experience, Mechanism, Trajectory, World
+from finevolve_pipeline.mechanisms.canaries import REFUSED
 from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class, mechanism_settings, sample_seed
+from finevolve_pipeline.replay.called import Calling
 from finevolve_pipeline.replay.clock import INPUTS, Gateway, Visible
-from finevolve_pipeline.replay.day import Chain, Execution, apply_events, replay_day
+from finevolve_pipeline.replay.day import LEFT_OUT, Chain, Execution, apply_events, replay_day
 from finevolve_pipeline.replay.history import History
 from finevolve_pipeline.replay.journal import MATURE, Foundation, Manifest, ReplayStore
 from finevolve_pipeline.replay.maturity import matured
-from finevolve_pipeline.settings import Experiment, Settings
+from finevolve_pipeline.settings import Experiment, PromptSettings, Settings
 
 _REPLAY = "the replay"
 _CODE = (
@@ -47,6 +49,7 @@ _CODE = (
     "finevolve_pipeline.mechanisms.base",
     "finevolve_pipeline.news.block",
     "finevolve_pipeline.news.window",
+    "finevolve_pipeline.replay.called",
     "finevolve_pipeline.replay.clock",
     "finevolve_pipeline.replay.day",
     "finevolve_pipeline.replay.history",
@@ -103,14 +106,27 @@ def identity(experiment: Experiment, parts: Parts) -> dict[str, object]:
         },
         "backbone": parts.backbone.identity,
         "embedder": parts.embedder.identity if kind.compares_news else None,
-        "prompts": {
-            **settings.prompts.model_dump(mode="json"),
-            "templates": prompt_templates_digest(("common", "predict", *kind.templates)),
-        },
+        "prompts": _prompts(kind, settings.prompts),
         "scores": settings.scores.model_dump(mode="json"),
         "market_wide": settings.news.market_wide,
         "code": source_digest(*_CODE),
     }
+
+
+def _prompts(kind: type[Mechanism], prompts: PromptSettings) -> dict[str, object]:
+    """What of the prompts can change a mechanism's result. Only one that asks in order to learn has past news in its
+    prompts, and only one that does so or retrieves has experience in them."""
+    said: dict[str, object] = {
+        "language": prompts.language,
+        "news_tokens": prompts.news_tokens,
+        "templates": prompt_templates_digest(prompts.language, ("common", "predict", *kind.templates)),
+    }
+    learns = bool(kind.templates)
+    if learns:
+        said["update_news_tokens"] = prompts.update_news_tokens
+    if learns or kind.retrieve is not Mechanism.retrieve:
+        said["experience_tokens"] = prompts.experience_tokens
+    return said
 
 
 @dataclass(frozen=True)
@@ -198,6 +214,16 @@ def verify(experiment: Experiment, parts: Parts, store: ReplayStore) -> Iterator
         manifest = check.verified(session, parent)
         yield manifest
         parent = manifest.digest
+
+
+def not_replayed(experiment: Experiment, parts: Parts) -> MissingPartitionError:
+    """The error for an experiment of which nothing is stored: what makes it, or why there will never be anything."""
+    if issubclass(parts.mechanism_kind(experiment), REFUSED):
+        return MissingPartitionError(
+            f"experiment {experiment.key}: nothing is stored, as it must be: the mechanism asks for the future and is "
+            "caught on its first session, so that `finevolve run` refuses it; there is nothing to look into"
+        )
+    return MissingPartitionError(f"replay {experiment.key}: nothing is stored; `finevolve run` makes it")
 
 
 def experience_at(
@@ -314,8 +340,11 @@ class _Run:
             phase = MATURE if day == session else None
             entries = [entry for entry in self._store.events(key, day, phase) if entry["code"] == code]
             chain.history.record(frozen if day != session else [])
-            apply_events(day, [chain.mechanism.decode(entry) for entry in entries], chain.mechanism)
-        return chain.mechanism.experiences(code)
+            _apply_stored(day, entries, chain)
+        call = chain.calling.at("experiences", session, code)
+        with call.named():
+            listed = chain.mechanism.experiences(code)
+        return call.kept(listed)
 
     def _mismatch(self, session: dt.date, what: str, start: dt.date) -> ReplayMismatchError:
         key = self._experiment.key
@@ -352,6 +381,9 @@ class _Run:
         history = History(gateway, self._parts.embedder, horizons, codes, asker)
         world = World(history, gateway.view(asker), horizons, self._parts.embedder.dimensions, settings.benchmark.codes)
         section = settings.mechanisms.get(name, {})
+        values = mechanism_settings(name, kind, section)
+        with Calling(self._experiment.key, kind).at("__init__").named():
+            mechanism = kind(values, world)
         return Chain(
             experiment=self._experiment.key,
             horizons=horizons,
@@ -359,7 +391,7 @@ class _Run:
             out_of_range=settings.scores.out_of_range,
             gateway=gateway,
             history=history,
-            mechanism=kind(mechanism_settings(name, kind, section), world),
+            mechanism=mechanism,
             model=Model(self._parts.backbone, settings.prompts, sample_seed(name, section)),
             execution=self._parts.execution,
         )
@@ -373,8 +405,7 @@ class _Run:
             due = matured(chain.gateway.outcomes(session, _REPLAY), chain.history)
             chain.history.settle([one for code in chain.codes for one in due.get(code, ())])
             chain.history.record(frozen)
-            entries = self._store.events(self._experiment.key, session)
-            apply_events(session, [chain.mechanism.decode(entry) for entry in entries], chain.mechanism)
+            _apply_stored(session, self._store.events(self._experiment.key, session), chain)
 
     def _stored_trajectories(
         self, sessions: Sequence[dt.date], codes: Sequence[str]
@@ -382,8 +413,9 @@ class _Run:
         key = self._experiment.key
         predictions = self._store.read_predictions(key, sessions)
         predictions = predictions[predictions["code"].isin(codes)]
-        retrievals = self._store.read_retrievals(key, sessions, ["session", "code", "rank", "memory_id"])
-        retrievals = retrievals[retrievals["code"].isin(codes)]
+        retrievals = self._store.read_retrievals(key, sessions, ["session", "code", "rank", "memory_id", "in_prompt"])
+        shown = retrievals["in_prompt"] != LEFT_OUT
+        retrievals = retrievals.loc[retrievals["code"].isin(codes) & shown, ["session", "code", "rank", "memory_id"]]
         references: dict[tuple[str, str], list[str]] = {}
         for session, code, _rank, memory in sorted(zip(*_columns(retrievals), strict=True)):
             references.setdefault((session, code), []).append(memory)
@@ -399,6 +431,15 @@ class _Run:
                     for code, own in rows.get(text, {}).items()
                 ],
             )
+
+
+def _apply_stored(session: dt.date, entries: Sequence[Mapping[str, Any]], chain: Chain) -> None:
+    """Change the mechanism's state by entries of its journal."""
+    events = []
+    for entry in entries:
+        with chain.calling.at("decode", session, entry["code"]).named():
+            events.append(chain.mechanism.decode(entry))
+    apply_events(session, events, chain.mechanism, chain.calling)
 
 
 def _columns(frame: Any) -> list[list[Any]]:

@@ -15,17 +15,20 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 from landed_news import landed_news
+from rich.cells import cell_len
 
 from assets.publishing import publish_report, report_is_fresh
 from finevolve_pipeline import calendar
-from finevolve_pipeline.cli import experience, output
-from finevolve_pipeline.cli.experience import case_command, memory_command, wrapped
-from finevolve_pipeline.cli.output import Pipeline
+from finevolve_pipeline.cli import output
+from finevolve_pipeline.cli.experience import case_command, memory_command
+from finevolve_pipeline.cli.maintain import audit_command
+from finevolve_pipeline.cli.output import Pipeline, wrapped
 from finevolve_pipeline.errors import CalendarError, MissingPartitionError, SettingsError, UniverseError
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
 from finevolve_pipeline.graph import SINGLE, Table
 from finevolve_pipeline.mechanisms.memrl import MemRL
 from finevolve_pipeline.news.coverage import DayCoverage, SourceCoverage
+from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.replay.runner import run
 from finevolve_pipeline.settings import load_settings
 from finevolve_pipeline.tables import CONTRACTS
@@ -111,7 +114,7 @@ def here(replayed: Path, monkeypatch: pytest.MonkeyPatch) -> TableStore:
 def told(command: click.Command, *arguments: str) -> str:
     """What a command that must succeed says to people; no line is wider than the terminal."""
     said = CliRunner().invoke(command, list(arguments), catch_exceptions=False).stdout
-    assert max(map(experience.cell_len, said.splitlines())) <= output.results.width
+    assert max(map(cell_len, said.splitlines())) <= output.results.width
     return said
 
 
@@ -232,8 +235,61 @@ def test_without_any_replay_the_command_that_makes_one_is_named(
     here: TableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FINEVOLVE_HOME", str(tmp_path / "fresh"))
-    with pytest.raises(MissingPartitionError, match="nothing replayed yet; `finevolve run` does it"):
+    with pytest.raises(MissingPartitionError, match="nothing is stored; `finevolve run` makes it"):
         told(memory_command, "mem0-rules", "--sector", "801170")
+
+
+def cut_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is retrieved, the second is logged as shortened, the fourth and fifth as left out."""
+    true = ReplayStore.read_retrievals
+
+    def read(store: ReplayStore, *arguments: object) -> pd.DataFrame:
+        found = true(store, *arguments)
+        stood = {2: "shortened", 4: "left out", 5: "left out"}
+        return found.assign(in_prompt=[stood.get(rank, "whole") for rank in found["rank"]])
+
+    monkeypatch.setattr(ReplayStore, "read_retrievals", read)
+
+
+def test_what_the_prompt_had_no_room_for_is_not_said_to_be_shown(
+    here: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_in_the_log(monkeypatch)
+    pieces = document(memory_command, "memrl-rules", "--sector", "801170")["experience"]
+    stood = {one["rank"]: one["in_prompt"] for one in pieces}
+    assert stood == {None: None, 1: "whole", 2: "shortened", 3: "whole", 4: "left out", 5: "left out"}
+    said = told(memory_command, "memrl-rules", "--sector", "801170")
+    assert "7 pieces of experience, 3 of them shown, 2 more retrieved but cut for length" in " ".join(said.split())
+    assert said.count("shown as rank") == 3
+    assert "shown as rank 2, shortened" in said
+    assert "retrieved as rank 4, cut: not in the prompt" in said
+
+
+def test_a_case_tells_cut_experience_as_it_tells_cut_articles(
+    here: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_in_the_log(monkeypatch)
+    said = told(case_command, *CASE, "--experiments", "memrl-rules")
+    assert "5 of 5, 2 cut" in said
+    assert "3 shown, 1 of them shortened; 2 more retrieved, but cut for length, of 5 that the agent had" in said
+    assert said.count(", cut: not in the prompt") == 2
+    found = document(case_command, *CASE)["experiments"]["memrl-rules"]["retrieved"]
+    assert [one["in_prompt"] for one in found] == ["whole", "shortened", "whole", "left out", "left out"]
+
+
+def test_an_experiment_that_is_always_caught_is_said_to_be(
+    here: TableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "settings.toml"
+    config.write_text(SETTINGS.replace('"reflexion"]', '"oracle_canary"]'), "utf-8")
+    monkeypatch.setenv("FINEVOLVE_CONFIG", str(config))
+    for command, arguments in (
+        (memory_command, ("oracle_canary-rules", "--sector", "801170")),
+        (audit_command, ("oracle_canary-rules",)),
+        (case_command, (*CASE, "--experiments", "oracle_canary-rules")),
+    ):
+        with pytest.raises(MissingPartitionError, match="asks for the future and is caught on its first session"):
+            told(command, *arguments)
 
 
 # -- case
@@ -301,6 +357,7 @@ def test_a_case_fits_the_terminal(here: TableStore, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(output.results, "_width", width)
     said = told(case_command, *CASE)  # which compares each line with the width
     assert "wrong" in said
+    assert said.split("News")[0].split().count("of") >= 4  # every count of what was retrieved, none of them cut
 
 
 def test_no_text_of_others_moves_the_cursor_or_turns_the_writing(here: TableStore) -> None:
@@ -315,7 +372,7 @@ def test_no_text_of_others_moves_the_cursor_or_turns_the_writing(here: TableStor
         (("801170", "2025-01-11"), CalendarError, "the exchange was closed; nearest sessions are 2025-01-10"),
         (("801170", "2025-01-14"), CalendarError, "outside the prediction window 2025-01-02 to 2025-01-13"),
         (("nowhere", "2025-01-09"), UniverseError, "sector 'nowhere'"),
-        (("801010", "2025-01-09"), MissingPartitionError, "does not predict this industry"),
+        (("801010", "2025-01-09"), SettingsError, "sector 801010: not predicted here"),
         ((*CASE, "--experiments", "mem9-rules"), SettingsError, "experiment 'mem9-rules': not among"),
     ],
 )

@@ -138,7 +138,7 @@ def test_what_was_retrieved_is_told_as_the_log_has_it(study: CaseStudy, replayed
         found = run_of(study, mechanism).retrieved
         assert [one.memory_id for one in found] == log["memory_id"].tolist() != []
         assert [one.rank for one in found] == list(range(1, len(found) + 1))
-        for name in ("kind", "age", "matured_share", "news_overlap"):
+        for name in ("kind", "age", "matured_share", "news_overlap", "in_prompt"):
             assert [getattr(one, name) for one in found] == log[name].tolist()
         for name in ("similarity", "q", "selection_score"):
             told = [math.nan if getattr(one, name) is None else getattr(one, name) for one in found]
@@ -306,6 +306,9 @@ def realised(alpha: float, is_over: bool = True) -> Realised:
         (0.4, -0.02, "wrong", "+0.400 wrong"),
         (-0.4, 0.02, "wrong", "-0.400 wrong"),
         (0.0, 0.02, "no direction", "+0.000 no direction"),
+        (-0.0, 0.02, "no direction", "+0.000 no direction"),
+        (-0.0004, 0.02, "wrong", "-0.0004 wrong"),
+        (3e-7, 0.02, "ok", "+3e-07 ok"),
         (0.4, 0.0, "no direction", "+0.400 no direction"),
         (0.4, math.nan, "", "+0.400"),
         (math.nan, 0.02, "invalid", "invalid"),
@@ -321,6 +324,7 @@ def test_a_direction_is_right_where_score_and_excess_return_have_the_same_sign(
 
 def test_an_outcome_without_a_number_is_missing_or_not_known_yet() -> None:
     assert realised(-0.0237).told == "-2.37%"
+    assert [realised(alpha).told for alpha in (0.0, -0.0, -0.00001)] == ["+0.00%", "+0.00%", "-0.001%"]
     assert realised(math.nan, is_over=True).told == "missing"
     assert realised(math.nan, is_over=False).told == "not known yet"
 

@@ -114,6 +114,7 @@ def _retrievals(rng: np.random.Generator, sessions: list[str], experiments: list
             "matured_share": float(rng.integers(0, 4)) / 3,
             "news_overlap": float(rng.random()),
             "similarity": float(rng.uniform(0.1, 1)),
+            "in_prompt": "whole",
         }
         for experiment in experiments
         for position, session in enumerate(sessions)
@@ -395,6 +396,7 @@ def retrieved(rank: int, **changes: Any) -> Retrieved:
         selection_score=0.0078,
         matured_share=1 / 3,
         news_overlap=0.25,
+        in_prompt="whole",
         text="关税缓和",
         sources=(source,),
     )
@@ -516,6 +518,29 @@ def test_what_was_retrieved_is_shown_with_its_numbers_and_what_came_of_it(case: 
         "Predicted on 2025-05-15: 10d +0.800 → +3.41% ok; 20d -0.200 → +1.11% wrong; 40d +0.400 → +2.22% ok (later)",
     ):
         assert told in case.text
+
+
+def test_experience_that_no_model_saw_is_told_from_what_was_shown(small: ReportInputs, tmp_path: Path) -> None:
+    memories = (
+        retrieved(1),
+        retrieved(2, memory_id="2025-05-14/801170", in_prompt="shortened"),
+        retrieved(3, memory_id="2025-05-13/801170", in_prompt="left out"),
+    )
+    study = paper_case(runs=(case_run("mem0", (0.1, 0.1, 0.1), *memories),))
+    built = build_report(tmp_path / "report", with_cases(small, study))
+    source = (built.folder / "cases" / "801170-2025-05-30.html").read_text("utf-8")
+    text = Page(source).text
+    assert "2 shown, 1 of them shortened; 1 more retrieved, but cut for length, of 97 that the agent had" in text
+    assert "2. trajectory, made 2025-05-15 (10 sessions ago), shortened in the prompt" in text
+    assert "3. trajectory, made 2025-05-15 (10 sessions ago), cut: not in the prompt" in text
+    assert "3 of 97, 1 cut" in text
+    assert text.count("Cut: retrieved, but the prompt had no room for it (prompts.experience_tokens)") == 2
+    assert source.count('<li class="cut">') == 2  # the article that no run saw, and this piece of experience
+
+
+def test_where_nothing_was_cut_nothing_is_said_of_cuts(case: Page) -> None:
+    assert "Cut:" not in case.text
+    assert "2 of 97" in case.text
 
 
 def test_a_reflection_of_today_has_no_similarity_and_no_utility(case: Page) -> None:
@@ -647,6 +672,7 @@ def test_retrieval_is_summed_up_by_kind_too() -> None:
             "matured_share": [1.0, 1.0, 0.5, 0.0],
             "news_overlap": 0.0,
             "similarity": np.nan,
+            "in_prompt": "whole",
         }
     )
     insight, reflection = diagnostics.retrieval_summary(rows).to_dict("records")
@@ -670,11 +696,12 @@ def test_the_retrieval_table_tells_kinds_and_leaves_out_similarities_that_there_
             "matured_share": [1.0, 0.0, 0.0],
             "news_overlap": [0.0, 0.5, 0.25],
             "similarity": [np.nan, 0.75, 0.25],
+            "in_prompt": ["whole", "shortened", "left out"],
         }
     )
     text = Page(build_report(tmp_path / "r", dataclasses.replace(small, retrievals=rows)).index.read_text("utf-8")).text
-    mem0 = "mem0-rules trajectory 2 2.00 2 3 0.0% 50.0% 0.0% 37.5% 0.500"
-    memrl = "memrl-rules reasoning item 1 1.00 0 0 100.0% 0.0% 100.0% 0.0% –"
+    mem0 = "mem0-rules trajectory 2 2.00 2 3 0.0% 50.0% 0.0% 37.5% 0.500 50.0%"
+    memrl = "memrl-rules reasoning item 1 1.00 0 0 100.0% 0.0% 100.0% 0.0% – 100.0%"
     assert f"{mem0} {memrl}" in text
 
 
@@ -689,6 +716,7 @@ def test_retrieval_is_summed_up_by_run() -> None:
             "matured_share": [0.0, 0.0, 1.0],
             "news_overlap": [0.8, 0.4, 0.0],
             "similarity": [0.9, 0.5, np.nan],
+            "in_prompt": ["whole", "whole", "left out"],
         }
     )
     (row,) = diagnostics.retrieval_summary(rows).to_dict("records")
@@ -697,6 +725,7 @@ def test_retrieval_is_summed_up_by_run() -> None:
     assert row["age_median"] == 3
     assert row["from_previous_session"] == pytest.approx(1 / 3)
     assert row["similarity"] == pytest.approx(0.7)
+    assert row["in_prompt"] == pytest.approx(2 / 3)
     by_session = diagnostics.retrieval_by_session(rows)
     assert by_session["age"].tolist() == [2.0, 8.0]
     assert by_session["memories"].tolist() == [2, 1]

@@ -26,6 +26,7 @@ from finevolve_pipeline.mechanisms.base import (
     memory_id,
 )
 from finevolve_pipeline.news.block import NewsBlock, NewsItem
+from finevolve_pipeline.replay.called import Calling
 from finevolve_pipeline.replay.day import apply_events
 from finevolve_pipeline.settings import load_settings
 from finevolve_pipeline.universe import industry
@@ -173,7 +174,8 @@ class Bench:
         return memory_id(DAYS[day], CODE)
 
     def _apply(self, session: dt.date, events: Sequence[Event]) -> None:
-        apply_events(session, [self.read_back(event) for event in events], self.mechanism)
+        calling = Calling("by-hand", type(self.mechanism))
+        apply_events(session, [self.read_back(event) for event in events], self.mechanism, calling)
 
 
 def vector(angle: float | None) -> np.ndarray:

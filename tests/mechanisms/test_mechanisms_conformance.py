@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from finevolve_pipeline import testing
+from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.llm.answers import parse_prediction
 from finevolve_pipeline.llm.requests import PredictRequest
 from finevolve_pipeline.llm.updates import no_flaws
@@ -259,7 +260,36 @@ class Embellishing(MemRL):
         return [replace(one, alpha=abs(one.alpha)) if isinstance(one, Rewarded) else one for one in given]
 
 
+class Repeating(Mem0):
+    """Keeps the same prediction twice."""
+
+    async def append(self, trajectory, model):
+        return (*await super().append(trajectory, model),) * 2
+
+    def apply(self, session, event):
+        if event.memory not in self.store(event.code).memories:
+            super().apply(session, event)
+
+
+class Twice(Mem0):
+    """Retrieves the first memory once more."""
+
+    def retrieve(self, situation):
+        found = super().retrieve(situation)
+        return (*found, *found[:1])
+
+
+class KeptTwice(Mem0):
+    """Lists every memory twice."""
+
+    def experiences(self, code):
+        return super().experiences(code) * 2
+
+
 BROKEN = [
+    (Repeating, MEM0, {"bounded experience": f"2025-01-02/{SECTORS[0]} is made twice (append)"}),
+    (Twice, MEM0, {"bounded experience": f"2025-01-02/{SECTORS[0]} is retrieved twice"}),
+    (KeptTwice, MEM0, {"bounded experience": f"2025-01-02/{SECTORS[0]} is kept twice"}),
     (ClockCheat, MEM0, {"causality": "predictions.parquet depends on the future"}),
     (GlobalRandom, MEM0, {"determinism": "predictions.parquet differs when the same days are replayed again"}),
     (WallClock, MEM0, {"determinism": "predictions.parquet differs when the same days are replayed again"}),
@@ -348,9 +378,77 @@ class Failing(Mechanism):
         raise KeyError("a defect")
 
 
-def test_a_defect_of_the_mechanism_s_own_is_raised_as_it_is():
-    with pytest.raises(KeyError, match="a defect"):
-        conformance(Failing, {})
+class FailingToList(Mem0):
+    """Has one where it lists what it keeps."""
+
+    def experiences(self, code):
+        raise KeyError("a defect")
+
+
+@pytest.mark.parametrize(("kind", "settings"), [(Failing, {}), (FailingToList, MEM0)])
+def test_a_defect_of_the_mechanism_s_own_is_raised_as_it_is_and_located(kind, settings):
+    with pytest.raises(KeyError, match="a defect") as raised:
+        conformance(kind, settings)
+    method = "retrieve" if kind is Failing else "experiences"
+    named = f"in mechanism {kind.__name__}.{method} of {kind.__name__}-rules, 2025-01-02 {SECTORS[0]}"
+    assert raised.value.__notes__ == [named]
+
+
+class Nothing(Mechanism):
+    """Forgets to give back what it retrieved."""
+
+    def retrieve(self, situation):
+        return None
+
+
+class NotAsync(Mem0):
+    """Its `append` is no coroutine."""
+
+    def append(self, trajectory, model):
+        return (Remembered(trajectory.code, trajectory.memory_id),)
+
+
+class Undefined(MemRL):
+    """Rewards with NaN."""
+
+    async def mature(self, session, code, matured, model):
+        return [replace(one, alpha=float("nan")) for one in await super().mature(session, code, matured, model)]
+
+
+class ListsNone(Mem0):
+    """Lists nothing at all, not even an empty tuple."""
+
+    def experiences(self, code):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        (
+            Nothing,
+            {},
+            f"retrieve of Nothing-rules, 2025-01-02 {SECTORS[0]}: returned None; expected a tuple of Recalled",
+        ),
+        (NotAsync, MEM0, "expected a coroutine; write `async def append`"),
+        (Undefined, MEMRL, "expected events with finite numbers; the journal holds neither NaN nor infinity"),
+        (ListsNone, MEM0, "returned None; expected a tuple of Experience"),
+    ],
+)
+def test_what_a_method_must_not_give_back_is_the_one_finding(kind, settings, said):
+    (found,) = conformance(kind, settings)
+    assert (found.check, found.ok) == ("interface", False)
+    assert said in found.detail
+    with pytest.raises(AssertionError, match=f"{kind.__name__} does not conform:\n- interface: mechanism "):
+        assert_conforms(kind, settings)
+
+
+@pytest.mark.parametrize("given", [int, "Mem0", Mem0.retrieve])
+def test_what_is_no_mechanism_is_refused_by_name(given):
+    with pytest.raises(
+        SettingsError, match=r"no mechanism; give a class that is a subclass of mechanisms\.base\.Mechanism"
+    ):
+        assert_conforms(given, {})
 
 
 def test_the_small_world_has_what_a_mechanism_must_bear():

@@ -96,6 +96,14 @@ def test_an_unknown_kind_is_told_from_an_unknown_mechanism():
         registry.mechanism_class("mine", {"kind": "dreams"})
 
 
+@pytest.mark.parametrize("kind", [5, ["expel"], True])
+def test_a_kind_that_is_no_text_is_refused(kind):
+    with pytest.raises(
+        SettingsError, match=r"mechanisms\.mine\.kind: .* is no text; name a mechanism, or leave it out"
+    ):
+        registry.mechanism_class("mine", {"kind": kind})
+
+
 def test_the_section_of_a_built_in_mechanism_is_its_own():
     with pytest.raises(SettingsError, match=r"mechanisms\.expel\.kind: expel is a mechanism itself; give this section"):
         registry.mechanism_class("expel", {"kind": "mem0", "top_k": 3})

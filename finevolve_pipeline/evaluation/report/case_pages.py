@@ -11,10 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from finevolve_pipeline.calendar import SHANGHAI
-from finevolve_pipeline.evaluation.case import CaseRun, CaseStudy, Realised, Retrieved, Scored, Verdict
+from finevolve_pipeline.evaluation.case import (
+    CaseRun,
+    CaseStudy,
+    Realised,
+    Retrieved,
+    Scored,
+    Verdict,
+    signed,
+    signed_percent,
+)
 from finevolve_pipeline.evaluation.comparison import mechanism_label
 from finevolve_pipeline.evaluation.report.sections import Cell, TableView, text_table
 from finevolve_pipeline.news.block import NewsItem
+from finevolve_pipeline.replay.day import LEFT_OUT
 
 SOURCES = 3
 """Earlier predictions named under a piece of experience; the others are counted."""
@@ -25,6 +35,7 @@ LEGEND = (
     "rests on and of today. Under each text stand the predictions that it rests on, with what came of them; (later): "
     "not yet known that day."
 )
+_CUT = "Cut: retrieved, but the prompt had no room for it (prompts.experience_tokens), so that no model saw it."
 
 _STRENGTHS: Mapping[Verdict, float] = {"ok": 0.5, "wrong": -0.5}
 """Colours of verdicts, as strengths of cells; the others have none."""
@@ -45,13 +56,14 @@ class ArticleView:
 
 @dataclass(frozen=True)
 class MemoryView:
-    """One piece of experience: its numbers by name, its text, what it rests on."""
+    """One piece of experience: its numbers by name, its text, what it rests on; `is_cut`: no model saw it."""
 
     heading: str
     memory_id: str
     numbers: tuple[tuple[str, str], ...]
     text: str
     sources: tuple[str, ...]
+    is_cut: bool
 
 
 @dataclass(frozen=True)
@@ -113,7 +125,7 @@ def case_page(study: CaseStudy, reason: str) -> CasePage:
         market=_market(study),
         experience=tuple(_experience(*one, study) for one in runs if one[2].retrieved),
         without_experience=f"Nothing was retrieved by {', '.join(without)}." if without else "",
-        legend=LEGEND,
+        legend=f"{LEGEND} {_CUT}" if any(run.left_out for run in study.runs) else LEGEND,
         predictions=tuple(_prediction(*one) for one in runs),
         outcome=_outcome(study),
     )
@@ -154,14 +166,16 @@ def _overview(study: CaseStudy, labels: Sequence[str]) -> TableView:
         (
             Cell(label),
             *(Cell(one.told, _STRENGTHS.get(one.verdict)) for one in run.scores),
-            Cell(f"{len(run.retrieved)} of {run.known}"),
+            Cell(f"{len(run.retrieved)} of {run.known}" + (f", {run.left_out} cut" if run.left_out else "")),
         )
         for label, run in zip(labels, study.runs, strict=True)
     )
     notes = [
         "ok: score and excess return over CSI1000 have the same sign; wrong: they have not. Retrieved: pieces of "
-        "experience shown, of all that the agent had that day."
+        "experience, of all that the agent had that day."
     ]
+    if any(run.left_out for run in study.runs):
+        notes.append(_CUT)
     if study.absent:
         notes.append(f"Not replayed to this session: {', '.join(study.absent)}.")
     columns = ("Run", *(f"{one.horizon}d" for one in study.realised), "Retrieved")
@@ -216,12 +230,18 @@ def _realised(one: Realised) -> list[str]:
 
 
 def _percent(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:+.2%}"
+    return "–" if math.isnan(value) else signed_percent(value)
 
 
 def _experience(anchor: str, label: str, run: CaseRun, study: CaseStudy) -> ExperienceView:
-    note = f"{len(run.retrieved)} shown, of {run.known} that the agent had"
+    cut = f"; {run.left_out} more retrieved, but cut for length" if run.left_out else ""
+    shortened = f", {run.shortened} of them shortened" if run.shortened else ""
+    note = f"{len(run.retrieved) - run.left_out} shown{shortened}{cut}, of {run.known} that the agent had"
     return ExperienceView(anchor, label, note, tuple(_memory(one, study) for one in run.retrieved))
+
+
+_STOOD = {"shortened": ", shortened in the prompt", LEFT_OUT: ", cut: not in the prompt"}
+"""How a piece of experience that did not stand there whole is told."""
 
 
 def _memory(one: Retrieved, study: CaseStudy) -> MemoryView:
@@ -233,8 +253,9 @@ def _memory(one: Retrieved, study: CaseStudy) -> MemoryView:
         ("Visits", one.visits, "{}"),
         ("Selection score", one.selection_score, "{:.4f}"),
     )
+    stood = _STOOD.get(one.in_prompt, "")
     return MemoryView(
-        heading=f"{one.rank}. {one.kind.replace('_', ' ')}{horizons}, made {one.made_on} ({age})",
+        heading=f"{one.rank}. {one.kind.replace('_', ' ')}{horizons}, made {one.made_on} ({age}){stood}",
         memory_id=one.memory_id,
         numbers=(
             *((name, style.format(value)) for name, value, style in optional if value is not None),
@@ -243,6 +264,7 @@ def _memory(one: Retrieved, study: CaseStudy) -> MemoryView:
         ),
         text="(The mechanism does not list what it keeps.)" if one.text is None else one.text,
         sources=_sources(one, study),
+        is_cut=one.in_prompt == LEFT_OUT,
     )
 
 
@@ -260,7 +282,7 @@ def _sources(one: Retrieved, study: CaseStudy) -> tuple[str, ...]:
 def _ended(one: Scored, study: CaseStudy) -> str:
     known_on = one.realised.known_on
     later = one.realised.is_known and known_on is not None and known_on > study.place.session
-    score = "invalid" if math.isnan(one.score) else f"{one.score:+.3f}"
+    score = "invalid" if math.isnan(one.score) else signed(one.score)
     verdict = f" {one.verdict}" if one.verdict not in ("", "invalid") else ""
     return f"{one.realised.horizon}d {score} → {one.realised.told}{verdict}{' (later)' if later else ''}"
 

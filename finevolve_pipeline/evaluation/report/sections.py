@@ -447,20 +447,22 @@ def retrieval_table(inputs: ReportInputs) -> TableView | None:
             _share(row["matured_share"]),
             _share(row["news_overlap"]),
             _number(row["similarity"], 3),
+            _share(row["in_prompt"]),
         ]
         for row in found.sort_values("experiment", key=lambda keys: keys.map(order), kind="stable").to_dict("records")
     ]
     columns = ["Run", "Kind", "Memories", "Per prediction", "Median age", "90 % age", "From today", "From yesterday"]
     return text_table(
-        "Memories shown; ages in sessions",
-        [*columns, "Outcomes known", "News overlap", "Similarity"],
+        "Memories retrieved; ages in sessions",
+        [*columns, "Outcomes known", "News overlap", "Similarity", "In prompts"],
         rows,
         2,
         [
             "From today: share of memories made on that very session, from outcomes that had just become known; from "
             "yesterday: on the session before. Outcomes known: share of the outcomes of what a memory rests on that "
             "were known. News overlap: Jaccard index of article ids, of what it rests on and of the day. Similarity: "
-            "cosine, – where none is compared.",
+            "cosine, – where none is compared. In prompts: share of them that prompts had room for "
+            "(prompts.experience_tokens); no model saw the others.",
         ],
     )
 

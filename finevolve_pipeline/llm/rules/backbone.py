@@ -15,7 +15,16 @@ from statistics import NormalDist
 
 from finevolve_pipeline.digests import source_digest
 from finevolve_pipeline.llm.render import prompt_digest
-from finevolve_pipeline.llm.requests import Call, PredictRequest, Reply, Request, TagBatchRequest, TagRequest, Usage
+from finevolve_pipeline.llm.requests import (
+    Call,
+    Language,
+    PredictRequest,
+    Reply,
+    Request,
+    TagBatchRequest,
+    TagRequest,
+    Usage,
+)
 from finevolve_pipeline.llm.rules.predictor import Forecast, as_score, predict
 from finevolve_pipeline.llm.rules.tagger import tag
 from finevolve_pipeline.llm.rules.updates import answer_update
@@ -62,23 +71,26 @@ class RulesBackbone:
 
     async def answer(self, call: Call) -> Reply:
         """The answer to one call; no tokens, no cost."""
-        request = call.request
+        request = call.told  # a model reads no more than the messages show
         if self._noise and isinstance(request, PredictRequest):
-            return Reply(_said(self._with_noise(predict(request), call)), Usage(calls=1))
-        return Reply(self.answer_now(request), Usage(calls=1))
+            return Reply(_said(self._with_noise(predict(request, call.prompt.language), call)), Usage(calls=1))
+        return Reply(self.answer_now(request, call.prompt.language), Usage(calls=1))
 
-    def answer_now(self, request: Request) -> str:
-        """The answer's JSON text, before any noise, without an event loop (there is nothing to wait for)."""
+    def answer_now(self, request: Request, language: Language = "zh") -> str:
+        """The answer's JSON text, before any noise, without an event loop (there is nothing to wait for).
+
+        Reasons and lessons are written in `language`; what is quoted of articles, and their tags, stay Chinese.
+        """
         match request:
             case PredictRequest():
-                return _said(predict(request))
+                return _said(predict(request, language))
             case TagRequest():
                 return _tagged(request)
             case TagBatchRequest():
                 tagged = [{"id": str(at), **json.loads(_tagged(one))} for at, one in enumerate(request.articles, 1)]
                 return json.dumps({"articles": tagged}, ensure_ascii=False)
             case _:
-                return answer_update(request)
+                return answer_update(request, language)
 
     def _with_noise(self, forecast: Forecast, call: Call) -> Forecast:
         digest = prompt_digest(call.prompt.messages)

@@ -4,14 +4,17 @@ A lesson says how far the direction of an industry's news could be trusted over 
 a text, where no cut reaches it:
 
     10日新闻方向信度+0.45；20日新闻方向信度-0.12。
+    News reliability at 10d +0.45; News reliability at 20d -0.12.
+
+in the language of the prompts. Both are read, whatever the language.
 
 It comes from outcomes that an update request tells: r = tanh(150 · n · x), where n is the news score of the source day
 for the horizon (see `predictor`) and x the realised return as a fraction. r > 0: prices went the news' way; r < 0: they
 went against it. It judges the news and not the prediction made of it, since a prediction may already have turned its
 news around. A news score of 0.3 and 3 % make 0.87: one clear outcome nearly fills the scale.
 
-A fact ends with its side and the word that decided it: 某公司：订单大增（利好，“大增”）. Nothing else is looked for in
-texts: an article whose title quotes a lesson teaches nothing.
+A fact ends with its side and the word that decided it: 某公司：订单大增（利好，“大增”）, in English (positive, “大增”).
+Nothing else is looked for in texts: an article whose title quotes a lesson teaches nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +25,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from finevolve_pipeline.llm.requests import Language
+
 RELIABILITY_SCALE = 150.0
 MOST = 8
 """Lessons that are read from one text."""
 CACHED_TEXTS = 8192
 
-_SENTENCE = re.compile(r"([0-9]{1,3})日新闻方向信度([+-][0-9]{1,2}(?:\.[0-9]{1,4})?)[；。]")
-_MARK = re.compile(r"（(利好|利空|中性)(?:，“([^“”（）]{0,40})”)?）\Z")
-_SIDES = {"利好": 1, "利空": -1, "中性": 0}
+_LESSON = {"zh": "{horizon}日新闻方向信度{value:+.2f}", "en": "News reliability at {horizon}d {value:+.2f}"}
+_NUMBER = r"([+-][0-9]{1,2}(?:\.[0-9]{1,4})?)"
+_SENTENCE = re.compile(
+    rf"([0-9]{{1,3}})日新闻方向信度{_NUMBER}[；。]|News reliability at ([0-9]{{1,3}})d {_NUMBER}(?:; ?|\. ?)"
+)
+_MARK = re.compile(
+    r"（(利好|利空|中性)(?:，“([^“”（）]{0,40})”)?）\Z| \((positive|negative|neutral)(?:, “([^“”()]{0,40})”)?\)\Z"
+)
+_SIDE_WORDS: Mapping[Language, Mapping[int, str]] = {
+    "zh": {1: "利好", -1: "利空", 0: "中性"},
+    "en": {1: "positive", -1: "negative", 0: "neutral"},
+}
+_SIDES = {word: side for words in _SIDE_WORDS.values() for side, word in words.items()}
 
 
 @dataclass(frozen=True)
@@ -69,10 +84,12 @@ def mean_by_horizon(lessons: Iterable[Lesson]) -> dict[int, float]:
     return {horizon: math.fsum(found[horizon]) / len(found[horizon]) for horizon in sorted(found)}
 
 
-def write_lessons(reliabilities: Mapping[int, float]) -> str:
+def write_lessons(reliabilities: Mapping[int, float], language: Language = "zh") -> str:
     """The lessons by horizon as a sentence, empty if there are none."""
-    said = "；".join(f"{horizon}日新闻方向信度{value:+.2f}" for horizon, value in sorted(reliabilities.items()))
-    return f"{said}。" if said else ""
+    between, end = ("；", "。") if language == "zh" else ("; ", ".")
+    form = _LESSON[language]
+    said = between.join(form.format(horizon=horizon, value=value) for horizon, value in sorted(reliabilities.items()))
+    return f"{said}{end}" if said else ""
 
 
 @lru_cache(maxsize=CACHED_TEXTS)
@@ -81,7 +98,8 @@ def read_lessons(text: str) -> tuple[Lesson, ...]:
     found: list[Lesson] = []
     at = 0
     while len(found) < MOST and (sentence := _SENTENCE.match(text, at)):
-        found.append(Lesson(int(sentence[1]), max(-1.0, min(1.0, float(sentence[2])))))
+        horizon, value = (group for group in sentence.groups() if group is not None)
+        found.append(Lesson(int(horizon), max(-1.0, min(1.0, float(value)))))
         at = sentence.end()
     return tuple(found)
 
@@ -91,14 +109,17 @@ def side_of(value: float) -> int:
     return (value > 0) - (value < 0)
 
 
-def side_word(side: float) -> str:
+def side_word(side: float, language: Language = "zh") -> str:
     """What a side is called in texts."""
-    return "利好" if side > 0 else "利空" if side < 0 else "中性"
+    return _SIDE_WORDS[language][side_of(side)]
 
 
-def mark(text: str, side: float, word: str) -> str:
+def mark(text: str, side: float, word: str, language: Language = "zh") -> str:
     """The text with its side, and the word that decided it where there is one."""
-    return f"{text}（{side_word(side)}" + (f"，“{word}”）" if word else "）")
+    said = side_word(side, language)
+    if language == "zh":
+        return f"{text}（{said}" + (f"，“{word}”）" if word else "）")
+    return f"{text} ({said}" + (f", “{word}”)" if word else ")")
 
 
 @lru_cache(maxsize=CACHED_TEXTS)
@@ -109,4 +130,4 @@ def read_mark(text: str) -> Marked:
     found = _MARK.search(text, tail)
     if found is None:
         return Marked(text, None, "")
-    return Marked(text[: found.start()], _SIDES[found[1]], found[2] or "")
+    return Marked(text[: found.start()], _SIDES[found[1] or found[3]], found[2] or found[4] or "")

@@ -28,6 +28,7 @@ from functools import lru_cache
 
 from finevolve_pipeline.calendar import cutoff
 from finevolve_pipeline.llm.requests import (
+    Language,
     PredictRequest,
     Shown,
     ShownFact,
@@ -171,8 +172,8 @@ def impression(title: str, content: str) -> Impression:
     return Impression(polarity, evidence, bounded)
 
 
-def predict(request: PredictRequest) -> Forecast:
-    """Scores for every horizon of the request, with the reasons in Chinese."""
+def predict(request: PredictRequest, language: Language = "zh") -> Forecast:
+    """Scores for every horizon of the request, with the reasons in a language."""
     weighed = weigh(request.news, request.industry.code, request.session)
     news = news_score(weighed)
     lessons = _lessons(request.memories)
@@ -185,8 +186,8 @@ def predict(request: PredictRequest) -> Forecast:
     return Forecast(
         scores=scores,
         confidence=_confidence(weighed),
-        key_factor=_key_factor(weighed),
-        logic_chain=_logic_chain(request, weighed, shares),
+        key_factor=_key_factor(weighed, language),
+        logic_chain=(_logic_chain if language == "zh" else _logic_chain_en)(request, weighed, shares),
     )
 
 
@@ -225,9 +226,9 @@ def ranked(weighed: Sequence[Weighed]) -> list[Weighed]:
     return sorted(weighed, key=lambda one: (-abs(one.weight * one.impact), one.item.article_id))
 
 
-def described(one: Weighed) -> str:
+def described(one: Weighed, language: Language = "zh") -> str:
     """An article as one phrase: the beginning of its title with its side and the word that decided it."""
-    return mark((one.item.title or one.item.content)[:40], one.impact, one.evidence)
+    return mark((one.item.title or one.item.content)[:40], one.impact, one.evidence, language)
 
 
 def _reversion(market: MarketContext, horizon: int) -> float:
@@ -311,8 +312,10 @@ def _confidence(weighed: Sequence[Weighed]) -> float:
     return round(0.3 + 0.6 * (1.0 - math.exp(-mass)) * agreement, 2)
 
 
-def _key_factor(weighed: Sequence[Weighed]) -> str:
-    return described(ranked(weighed)[0]) if weighed else "没有足够重要的新闻"
+def _key_factor(weighed: Sequence[Weighed], language: Language) -> str:
+    if weighed:
+        return described(ranked(weighed)[0], language)
+    return "没有足够重要的新闻" if language == "zh" else "no news of sufficient importance"
 
 
 def _logic_chain(request: PredictRequest, weighed: Sequence[Weighed], shares: list[float]) -> str:
@@ -336,3 +339,26 @@ def _logic_chain(request: PredictRequest, weighed: Sequence[Weighed], shares: li
         parts.append(f"近{last.sessions}个交易日超额收益{last.excess:+.2%}，计入轻微的均值回复")
     parts.append("新闻影响随期限衰减")
     return "；".join(parts) + "。"
+
+
+def _logic_chain_en(request: PredictRequest, weighed: Sequence[Weighed], shares: list[float]) -> str:
+    """The same in English."""
+    parts = []
+    if weighed:
+        good = sum(one.impact > 0 for one in weighed)
+        bad = sum(one.impact < 0 for one in weighed)
+        named = ", ".join(f"{one.item.article_id[:40]} {side_word(one.impact, 'en')}" for one in ranked(weighed)[:3])
+        counted = f"{len(weighed)} articles on {request.industry.name_en}, {good} positive and {bad} negative"
+        parts.append(f"{counted}, of most weight {named}")
+    else:
+        parts.append(f"no news of sufficient importance on {request.industry.name_en}, so that news says nothing")
+    if request.memories:
+        effects = ", ".join(f"{h}d {share:+.3f}" for h, share in zip(request.horizons, shares, strict=True))
+        named = ", ".join(memory.memory_id[:30] for memory in request.memories[:3])
+        parts.append(f"{len(request.memories)} pieces of experience ({named}) change the scores by {effects}")
+    known = [back for back in request.market.trailing if not math.isnan(back.excess)]
+    if known:
+        last = max(known, key=lambda back: back.sessions)
+        parts.append(f"the excess return over {last.sessions} sessions, {last.excess:+.2%}, reverts mildly")
+    parts.append("the effect of news fades with the horizon")
+    return "; ".join(parts) + "."

@@ -1,4 +1,5 @@
-"""Answers what mechanisms ask in order to learn: from the outcome and the source day's news, in Chinese.
+"""Answers what mechanisms ask in order to learn: from the outcome and the source day's news, in the
+language of the prompts.
 
 Every text begins with its lessons (see `lessons`), so that later predictions find them; what follows is for people. The
 answers have the form that `llm.updates` parses, keep the limits of the request, and depend on nothing but the request.
@@ -27,6 +28,7 @@ from finevolve_pipeline.llm.requests import (
     FactsRequest,
     InsightRequest,
     KnownRule,
+    Language,
     MemoryRequest,
     ReasoningRequest,
     ReflectRequest,
@@ -51,23 +53,127 @@ from finevolve_pipeline.llm.rules.predictor import described, fade, impression, 
 KEPT = 0.7
 """Share of an old lesson that an update leaves."""
 
-_VIEW = "本行业观点"
-_VIEW_WORDS = {1: "看好", 0: "中性", -1: "承压"}
+
+@dataclass(frozen=True)
+class _Wording:
+    """How a language says it; in braces what is filled in. `gap` stands between two sentences."""
+
+    gap: str
+    view: str
+    view_words: Mapping[int, str]
+    view_score: str
+    view_between: str
+    view_told: str
+    none: str
+    advice: Mapping[int, str]
+    no_direction: str
+    right: str
+    wrong: str
+    points: str
+    excess: str
+    told: str
+    sentence: str
+    insight: str
+    rule: str
+    success: tuple[str, str, str]
+    failure: tuple[str, str, str]
+    overrated: tuple[str, str, str]
 
 
-def answer_update(request: UpdateRequest) -> str:
-    """The answer's JSON text."""
+_WORDINGS: Mapping[Language, _Wording] = {
+    "zh": _Wording(
+        gap="",
+        view="本行业观点：",
+        view_words={1: "看好", 0: "中性", -1: "承压"},
+        view_score="{horizon}日{score:+.2f}",
+        view_between="、",
+        view_told="{view}{word}，{scores}",
+        none="无",
+        advice={
+            1: "价格顺着新闻方向走，可以沿用新闻方向",
+            -1: "价格与新闻方向相反，利好兑现后应反向看待",
+            0: "新闻方向没有信息，不宜据此下判断",
+        },
+        no_direction="没有给出方向",
+        right="方向正确",
+        wrong="方向错误",
+        points="实际{points:+.2f}点",
+        excess="实际超额收益{outcome:+.2%}",
+        told="{day}起{horizon}日：预测{score:+.2f}，{realised}，{verdict}；关键因素：{factor}",
+        sentence="{told}。",
+        insight="教训：{horizon}日期限上{advice}。",
+        rule="{horizon}日期限上{advice}。",
+        success=(
+            "{horizon}日判断的可用依据",
+            "方向判断被验证时，沿用同样的依据",
+            "做法：{advice}，以同类关键因素为主要依据。",
+        ),
+        failure=(
+            "{horizon}日判断的反例",
+            "方向判断落空时，先检查新闻方向是否可信",
+            "避免：{advice}，不要只凭一条新闻定方向。",
+        ),
+        overrated=(
+            "被高估的因素：{factor}",
+            "同类因素再次出现时降低它的权重",
+            "“{factor}”没有带来预期的{horizon}日超额收益，需要其他证据印证。",
+        ),
+    ),
+    "en": _Wording(
+        gap=" ",
+        view="View of this industry: ",
+        # The lexicon, which reads it again, is Chinese.
+        view_words={1: "positive (看好)", 0: "neutral (中性)", -1: "negative (承压)"},
+        view_score="{horizon}d {score:+.2f}",
+        view_between=", ",
+        view_told="{view}{word}, {scores}",
+        none="none",
+        advice={
+            1: "prices went the way of the news, so that its direction can be followed",
+            -1: "prices went against the news, so that good news should be read as spent",
+            0: "the direction of the news said nothing, so that nothing should be based on it",
+        },
+        no_direction="no direction given",
+        right="right direction",
+        wrong="wrong direction",
+        points="realised {points:+.2f} points",
+        excess="realised excess return {outcome:+.2%}",
+        told="From {day} over {horizon} sessions: predicted {score:+.2f}, {realised}, {verdict}; key factor: {factor}",
+        sentence="{told}.",
+        insight="Lesson: over {horizon} sessions {advice}.",
+        rule="Over {horizon} sessions {advice}.",
+        success=(
+            "What a judgement over {horizon} sessions can rest on",
+            "Where the direction proved right, rest on the same again",
+            "What to do: {advice}; key factors of this kind come first.",
+        ),
+        failure=(
+            "A counterexample over {horizon} sessions",
+            "Where the direction proved wrong, ask first whether the news could be trusted",
+            "What to avoid: {advice}; one piece of news alone decides no direction.",
+        ),
+        overrated=(
+            "An overrated factor: {factor}",
+            "Give such a factor less weight when it comes again",
+            "“{factor}” did not bring the expected excess return over {horizon} sessions and needs other evidence.",
+        ),
+    ),
+}
+
+
+def answer_update(request: UpdateRequest, language: Language = "zh") -> str:
+    """The answer's JSON text, what it says in a language."""
     match request:
         case ReflectRequest():
-            answer: dict[str, object] = {"reflection": _reflection(request)}
+            answer: dict[str, object] = {"reflection": _reflection(request, language)}
         case InsightRequest():
-            answer = {"insight": _insight(request.episode, request.industry.code)}
+            answer = {"insight": _insight(request.episode, request.industry.code, language)}
         case ReasoningRequest():
-            answer = {"items": _items(request)}
+            answer = {"items": _items(request, language)}
         case RulesRequest():
-            answer = {"operations": [change.to_json("rule") for change in _rule_changes(request)]}
+            answer = {"operations": [change.to_json("rule") for change in _rule_changes(request, language)]}
         case FactsRequest():
-            answer = {"facts": _facts(request)}
+            answer = {"facts": _facts(request, language)}
         case MemoryRequest():
             answer = {"operations": [change.to_json("memory") for change in _memory_changes(request)]}
     return json.dumps(answer, ensure_ascii=False)
@@ -107,38 +213,41 @@ def _moved(old: float | None, new: float) -> float:
     return new if old is None else KEPT * old + (1.0 - KEPT) * new
 
 
-def _advice(value: float) -> str:
-    if value > 0:
-        return "价格顺着新闻方向走，可以沿用新闻方向"
-    if value < 0:
-        return "价格与新闻方向相反，利好兑现后应反向看待"
-    return "新闻方向没有信息，不宜据此下判断"
-
-
-def _verdict(episode: Episode, outcome: float) -> str:
+def _verdict(episode: Episode, outcome: float, say: _Wording) -> str:
     if episode.score == 0:
-        return "没有给出方向"
-    return "方向正确" if episode.score * outcome > 0 else "方向错误"
+        return say.no_direction
+    return say.right if episode.score * outcome > 0 else say.wrong
 
 
-def _told(episode: Episode, signal: Signal) -> str:
-    """A prediction and its outcome in one line, the outcome with sign and unit."""
+def _told(episode: Episode, signal: Signal, say: _Wording) -> str:
+    """A prediction and its outcome in one sentence, the outcome with sign and unit."""
     outcome = _outcome(episode, signal)
-    realised = f"实际{episode.points:+.2f}点" if signal == "index_points" else f"实际超额收益{outcome:+.2%}"
-    return (
-        f"{episode.predicted_on}起{episode.horizon}日：预测{episode.score:+.2f}，{realised}，"
-        f"{_verdict(episode, outcome)}；关键因素：{episode.key_factor or '无'}"
+    told = say.told.format(
+        day=episode.predicted_on,
+        horizon=episode.horizon,
+        score=episode.score,
+        realised=(say.points if signal == "index_points" else say.excess).format(
+            points=episode.points, outcome=outcome
+        ),
+        verdict=_verdict(episode, outcome, say),
+        factor=episode.key_factor or say.none,
     )
+    return say.sentence.format(told=told)
 
 
-def _reflection(request: ReflectRequest) -> str:
+def _joined(say: _Wording, *sentences: str) -> str:
+    return say.gap.join(sentence for sentence in sentences if sentence)
+
+
+def _reflection(request: ReflectRequest, language: Language) -> str:
+    say = _WORDINGS[language]
     lessons: dict[int, float] = {}
     for text in request.previous:
         lessons.update((lesson.horizon, lesson.reliability) for lesson in read_lessons(text))
     for horizon, new in _learnt(request.episodes, request.industry.code, request.signal).items():
         lessons[horizon] = _moved(lessons.get(horizon), new)
-    lines = [f"{_told(episode, request.signal)}。" for episode in request.episodes]
-    return _fitting([line for line in (write_lessons(lessons), *lines) if line], request.max_characters)
+    lines = [_told(episode, request.signal, say) for episode in request.episodes]
+    return _fitting([line for line in (write_lessons(lessons, language), *lines) if line], request.max_characters)
 
 
 def _fitting(lines: Sequence[str], most: int) -> str:
@@ -151,40 +260,27 @@ def _fitting(lines: Sequence[str], most: int) -> str:
     return text
 
 
-def _insight(episode: Episode, code: str) -> str:
+def _insight(episode: Episode, code: str, language: Language) -> str:
+    say = _WORDINGS[language]
     learnt = _learnt([episode], code, "percent_excess")
-    advice = _advice(learnt.get(episode.horizon, 0.0))
-    return f"{write_lessons(learnt)}{_told(episode, 'percent_excess')}。教训：{episode.horizon}日期限上{advice}。"
+    advice = say.advice[side_of(learnt.get(episode.horizon, 0.0))]
+    lesson = say.insight.format(horizon=episode.horizon, advice=advice)
+    return _joined(say, write_lessons(learnt, language), _told(episode, "percent_excess", say), lesson)
 
 
-def _items(request: ReasoningRequest) -> list[dict[str, str]]:
+def _items(request: ReasoningRequest, language: Language) -> list[dict[str, str]]:
+    say = _WORDINGS[language]
     episode = request.episode
     learnt = _learnt([episode], request.industry.code, "percent_excess")
-    advice = _advice(learnt.get(episode.horizon, 0.0))
-    told = _told(episode, "percent_excess")
-    lesson = write_lessons(learnt)
-    factor = episode.key_factor or "无"
-    if episode.success:
-        items = [
-            _item(
-                f"{episode.horizon}日判断的可用依据",
-                "方向判断被验证时，沿用同样的依据",
-                f"{lesson}{told}。做法：{advice}，以同类关键因素为主要依据。",
-            )
-        ]
-    else:
-        items = [
-            _item(
-                f"{episode.horizon}日判断的反例",
-                "方向判断落空时，先检查新闻方向是否可信",
-                f"{lesson}{told}。避免：{advice}，不要只凭一条新闻定方向。",
-            ),
-            _item(
-                f"被高估的因素：{factor[:40]}",
-                "同类因素再次出现时降低它的权重",
-                f"“{factor}”没有带来预期的{episode.horizon}日超额收益，需要其他证据印证。",
-            ),
-        ]
+    factor = episode.key_factor or say.none
+    known = {"horizon": episode.horizon, "advice": say.advice[side_of(learnt.get(episode.horizon, 0.0))]}
+    title, description, content = (text.format(**known) for text in (say.success if episode.success else say.failure))
+    told = _joined(say, write_lessons(learnt, language), _told(episode, "percent_excess", say), content)
+    items = [_item(title, description, told)]
+    if not episode.success:
+        title, description, content = say.overrated
+        title, content = title.format(factor=factor[:40]), content.format(factor=factor, horizon=episode.horizon)
+        items.append(_item(title, description, content))
     return items[: request.max_items]
 
 
@@ -192,8 +288,10 @@ def _item(title: str, description: str, content: str) -> dict[str, str]:
     return {"title": title, "description": description, "content": content}
 
 
-def _rule_text(horizon: int, value: float) -> str:
-    return f"{write_lessons({horizon: value})}{horizon}日期限上{_advice(value)}。"
+def _rule_text(horizon: int, value: float, language: Language) -> str:
+    say = _WORDINGS[language]
+    rule = say.rule.format(horizon=horizon, advice=say.advice[side_of(value)])
+    return _joined(say, write_lessons({horizon: value}, language), rule)
 
 
 @dataclass(frozen=True)
@@ -205,7 +303,7 @@ class _RuleLesson:
     reliability: float
 
 
-def _rule_changes(request: RulesRequest) -> list[_Change]:
+def _rule_changes(request: RulesRequest, language: Language) -> list[_Change]:
     known = _known_rules(request.rules)
     learnt = _learnt(request.episodes, request.industry.code, "percent_excess")
     changes: list[_Change] = []
@@ -215,13 +313,13 @@ def _rule_changes(request: RulesRequest) -> list[_Change]:
             continue
         same, other = (known.get((horizon, side)) for side in (side_of(new), -side_of(new)))
         if other is not None:
-            changes.append(_contradicted(other, new))
+            changes.append(_contradicted(other, new, language))
             if changes[-1].verb == "EDIT":
                 continue
         if same is not None:
             changes.append(_Change("AGREE", same.rule.number))
         elif not request.is_full:
-            changes.append(_Change("ADD", text=_rule_text(horizon, new)))
+            changes.append(_Change("ADD", text=_rule_text(horizon, new, language)))
     touched = {change.number for change in changes}
     spare = [rule for rule in request.rules if rule.number not in touched]
     if request.is_full and spare:
@@ -230,12 +328,12 @@ def _rule_changes(request: RulesRequest) -> list[_Change]:
     return changes[: request.max_operations]
 
 
-def _contradicted(known: _RuleLesson, new: float) -> _Change:
+def _contradicted(known: _RuleLesson, new: float, language: Language) -> _Change:
     """A rule after an outcome that speaks against it: softened by a weaker one, removed by a stronger one."""
     softer = round(_moved(known.reliability, new), 2)
     if softer == 0 or abs(new) >= abs(known.reliability):
         return _Change("REMOVE", known.rule.number)
-    return _Change("EDIT", known.rule.number, _rule_text(known.horizon, softer))
+    return _Change("EDIT", known.rule.number, _rule_text(known.horizon, softer, language))
 
 
 def _known_rules(rules: Sequence[KnownRule]) -> Mapping[tuple[int, int], _RuleLesson]:
@@ -248,18 +346,20 @@ def _known_rules(rules: Sequence[KnownRule]) -> Mapping[tuple[int, int], _RuleLe
     return found
 
 
-def _facts(request: FactsRequest) -> list[str]:
+def _facts(request: FactsRequest, language: Language) -> list[str]:
     articles = ranked(weigh(request.news, request.industry.code, request.session))
-    facts = [described(one) for one in articles if one.impact]
-    view = [_view(request.scores)] if request.scores else []
+    facts = [described(one, language) for one in articles if one.impact]
+    view = [_view(request.scores, language)] if request.scores else []
     room = max(0, request.max_facts - len(view))
     return list(dict.fromkeys([*facts[:room], *view]))[: request.max_facts]
 
 
-def _view(scores: Mapping[int, float]) -> str:
+def _view(scores: Mapping[int, float], language: Language) -> str:
+    say = _WORDINGS[language]
     side = side_of(math.fsum(scores.values()))
-    said = "、".join(f"{horizon}日{score:+.2f}" for horizon, score in sorted(scores.items()))
-    return mark(f"{_VIEW}：{_VIEW_WORDS[side]}，{said}", side, "")
+    told = [say.view_score.format(horizon=horizon, score=score) for horizon, score in sorted(scores.items())]
+    text = say.view_told.format(view=say.view, word=say.view_words[side], scores=say.view_between.join(told))
+    return mark(text, side, "", language)
 
 
 @dataclass(frozen=True)
@@ -288,7 +388,8 @@ def _claim(text: str) -> _Claim:
 
 def _subject(text: str) -> str:
     """Who speaks (before the colon) and the industry words, as far as there are any; else the text itself."""
-    speaker, colon, _ = text.partition("：")
+    view = _WORDINGS["en"].view
+    speaker, colon, _ = (view, ":", "") if text.startswith(view) else text.partition("：")
     named = sorted({word for _, word, said in industry_matcher().longest(text.lower()) if said.votes})
     return "、".join([*([speaker.strip()] if colon else []), *named]) or text.strip()
 
