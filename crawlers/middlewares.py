@@ -14,7 +14,7 @@ from collections import defaultdict
 from typing import Protocol
 
 from protego import Protego
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import (
     CannotResolveHostError,
@@ -155,6 +155,30 @@ class Robots:
 def _parsed(body: bytes) -> _Rules:
     rules: _Rules = Protego.parse(body.decode("utf-8", "ignore"))
     return rules
+
+
+class Pauses:
+    """An extension: the delay counts from a host's answer, not from our request.
+
+    So what reaches the host is never closer than the delay, however long the way there takes.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        crawler.signals.connect(self._answered, signal=signals.response_downloaded)
+        crawler.signals.connect(self._answered, signal=signals.request_left_downloader)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Pauses:
+        """As Scrapy makes it."""
+        return cls(crawler)
+
+    def _answered(self, request: Request) -> None:
+        engine = self._crawler.engine
+        assert engine is not None
+        slot = engine.downloader.slots.get(engine.downloader.get_slot_key(request))
+        if slot is not None:
+            slot.lastseen = time.monotonic()
 
 
 _CAPTCHA = ("captcha", "check_code", "waf_auth", "verify", "/login", "passport.")

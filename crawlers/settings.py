@@ -38,6 +38,8 @@ DOWNLOADER_MIDDLEWARES = {
     "crawlers.middlewares.Refusals": 610,
 }
 
+EXTENSIONS = {"crawlers.middlewares.Pauses": 0}
+
 TELNETCONSOLE_ENABLED = False
 REMOTE_CONTROL_ENABLED = False
 FEED_EXPORT_ENCODING = "utf-8"
