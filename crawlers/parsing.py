@@ -262,6 +262,11 @@ def text_of(value: Any) -> str:
     raise Unreadable(f"{str(value)[:60]!r} is no text")
 
 
+def html_of(response: Response) -> Selector:
+    """A page of HTML. What is none, JSON say, is one without the elements that are looked for."""
+    return Selector(decoded(response), type="html")
+
+
 def article_text(page: Selector, body: str, without: str = "script") -> str:
     """The text of an article's page: of the first element that the CSS selector `body` finds, its paragraphs as lines.
 

@@ -19,7 +19,7 @@ from scrapy.http import Response, TextResponse
 
 from crawlers.channel import Channel
 from crawlers.items import Article
-from crawlers.pages import ListPage, PageFailure, PageState, Row, what_it_is
+from crawlers.pages import ListPage, PageFailure, PageState, Row, Unreadable, what_it_is
 from crawlers.records import ChannelEnd, PageRead, Probe
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
@@ -184,11 +184,7 @@ class Walk:
         return await self._asked(cursor)
 
     async def _asked(self, cursor: str) -> ListPage:
-        response = await self.fetch(self.channel.request(cursor))
-        try:
-            return self.channel.read(response, cursor)
-        except PageFailure as failure:
-            raise what_it_is(failure, body_of(response)) from failure
+        return _listed(self.channel, await self.fetch(self.channel.request(cursor)), cursor)
 
     async def _read(self, page: ListPage, fresh: Sequence[Row], notes: tuple[str, ...]) -> PageRead:
         """What is told of a page: its rows of the span, with their bodies."""
@@ -215,6 +211,8 @@ class Walk:
             if failure is not None:
                 missing[row.published_at.astimezone(SHANGHAI).date().isoformat()] += 1
                 notes = (*notes, f"{row.url or row.source_id}: {failure.reason}")
+            elif found.dropped == _NO_TEXT and row.content:  # the list's digest is all there is to read
+                articles.append(self._article(row))
             elif found.dropped:
                 dropped[found.dropped] += 1
             else:
@@ -267,6 +265,8 @@ class Walk:
             response = await self.fetch(request)
             try:
                 return self.channel.read_detail(response, row), None
+            except Unreadable as lack:
+                raise PageFailure(PageState.FETCH_ERROR, f"its page cannot be read: {lack}") from lack
             except PageFailure as failure:
                 raise what_it_is(failure, body_of(response)) from failure
         except PageFailure as failure:
@@ -314,11 +314,7 @@ async def probe(channel: Channel, now: dt.datetime, fetch: Fetch) -> Probe:
     """What the newest page of a list is like, by one request."""
     cursor = "1" if channel.seeks else channel.first(now)
     try:
-        response = await fetch(channel.request(cursor))
-        try:
-            page = channel.read(response, cursor)
-        except PageFailure as failure:
-            raise what_it_is(failure, body_of(response)) from failure
+        page = _listed(channel, await fetch(channel.request(cursor)), cursor)
     except PageFailure as failure:
         return Probe(channel.name, failure.state, failure.reason)
     if not page.rows:
@@ -346,6 +342,16 @@ async def probe(channel: Channel, now: dt.datetime, fetch: Fetch) -> Probe:
         page.unreadable,
         len(page.rows) - len(rows),
     )
+
+
+def _listed(channel: Channel, response: Response, cursor: str) -> ListPage:
+    """The page of a list in a response. Raises `PageFailure`, named by what the page is, where it is none."""
+    try:
+        return channel.read(response, cursor)
+    except Unreadable as lack:
+        raise PageFailure(PageState.UNSUPPORTED, f"shape changed: {lack}") from lack
+    except PageFailure as failure:
+        raise what_it_is(failure, body_of(response)) from failure
 
 
 def body_of(response: Response) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from parsel import Selector
 from scrapy import Request
 from scrapy.http import Response
 
@@ -20,6 +19,7 @@ from crawlers.parsing import (
     decoded,
     epoch,
     field,
+    html_of,
     json_of,
     member,
     plain,
@@ -101,7 +101,7 @@ class Columns(Channel):
 
     def read_detail(self, response: Response, row: Row) -> Row:
         """See `Channel.read_detail`. The time stays the list's: the page has minutes only."""
-        paragraphs = article_text(Selector(decoded(response)), "#ContentBody, div.contentbox").split("\n")
+        paragraphs = article_text(html_of(response), "#ContentBody, div.contentbox").split("\n")
         if paragraphs[0].startswith(_PROMOTION):
             del paragraphs[0]
         end = next((place for place, text in enumerate(paragraphs) if text.startswith(_ENDINGS)), len(paragraphs))

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from parsel import Selector
 from scrapy import Request
 from scrapy.http import Response
 
@@ -23,6 +22,7 @@ from crawlers.parsing import (
     epoch,
     field,
     flag,
+    html_of,
     json_of,
     lead,
     member,
@@ -103,7 +103,7 @@ class Stream(Channel):
         try:
             document = field(assigned(text, "allData"), "docData")
         except PageFailure:  # an older page, or a video
-            return replace(row, content=article_text(Selector(text), "div[class*=index_text_]", "script, style"))
+            return replace(row, content=article_text(html_of(response), "div[class*=index_text_]", "script, style"))
         parts = member(document, "contentData", "contentList")
         content = "\n".join(filter(None, (plain(_words(part)) for part in (parts if isinstance(parts, list) else ()))))
         if not content:

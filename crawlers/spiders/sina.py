@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from parsel import Selector
 from scrapy import Request
 from scrapy.http import Response
 
@@ -25,6 +24,7 @@ from crawlers.parsing import (
     epoch,
     field,
     flag,
+    html_of,
     json_of,
     known,
     later,
@@ -153,7 +153,7 @@ class Roll(Channel):
 
     def read_detail(self, response: Response, row: Row) -> Row:
         """The row with its body, and its time as the page states it, if that is another one of the same day."""
-        page = Selector(decoded(response))
+        page = html_of(response)
         content = _without_ending(article_text(page, "#artibody, #article", _BESIDE))
         stated = known(wall, page.css(_TIME).get())
         if stated is None or stated.date() != row.published_at.date():

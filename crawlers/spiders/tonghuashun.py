@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from parsel import Selector
 from scrapy import Request
 from scrapy.http import Response
 
@@ -20,6 +19,7 @@ from crawlers.parsing import (
     decoded,
     epoch,
     field,
+    html_of,
     json_of,
     known,
     later,
@@ -99,7 +99,7 @@ class Lists(Channel):
         """See `Channel.read`."""
         if response.status == 404:
             return ListPage((), None)
-        page = Selector(decoded(response))
+        page = html_of(response)
         items = [
             {
                 "title": item.css(".arc-title a::text").get(),
@@ -120,7 +120,7 @@ class Lists(Channel):
 
     def read_detail(self, response: Response, row: Row) -> Row:
         """See `Channel.read_detail`. The list shows minutes; the seconds are taken from here."""
-        page = Selector(decoded(response))
+        page = html_of(response)
         body = next((selector for selector in _BODIES if page.css(selector)), _BODIES[0])
         content = article_text(page, body)
         shown = known(wall, page.css("#pubtime_baidu::text, #pubtime::text").get())

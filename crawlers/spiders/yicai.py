@@ -8,13 +8,24 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from parsel import Selector
 from scrapy import Request
 from scrapy.http import Response
 
 from crawlers.channel import Channel
 from crawlers.pages import ListPage, PageFailure, PageState, Row
-from crawlers.parsing import absolute, article_text, decoded, flag, json_of, plain, required, rows_of, text_of, wall
+from crawlers.parsing import (
+    absolute,
+    article_text,
+    decoded,
+    flag,
+    html_of,
+    json_of,
+    plain,
+    required,
+    rows_of,
+    text_of,
+    wall,
+)
 from crawlers.spiders.base import NewsSpider
 
 _SITE = "https://www.yicai.com/"
@@ -32,7 +43,10 @@ class _Numbered(Channel):
 
     def read(self, response: Response, cursor: str) -> ListPage:
         """The page. The list ends with a page without rows, unless it is the first."""
-        rows, unreadable = rows_of(json_of(decoded(response)), self._row, "the answer")
+        text = decoded(response)
+        if text.strip() == "null":
+            raise PageFailure(PageState.EMPTY, f"page {cursor} is null", again=True)
+        rows, unreadable = rows_of(json_of(text), self._row, "the answer")
         if not rows and not unreadable:
             if cursor == "1":
                 raise PageFailure(PageState.EMPTY, "page 1 has no rows", again=True)
@@ -93,7 +107,7 @@ class News(_Numbered):
 
     def read_detail(self, response: Response, row: Row) -> Row:
         """The row with its body."""
-        page = Selector(decoded(response))
+        page = html_of(response)
         return replace(row, content=article_text(page, ".multiText, #multi-text, .txt, .m-txt", "script, style"))
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from parsel import Selector
 from scrapy import FormRequest, Request
 from scrapy.http import Response
 
@@ -20,6 +19,7 @@ from crawlers.parsing import (
     decoded,
     epoch,
     field,
+    html_of,
     json_of,
     known,
     longer,
@@ -51,25 +51,8 @@ class _Daily(Channel):
         return Request(f"{_SITE}news/modal/{row.source_id}", headers={**_SCRIPT, "Referer": row.url or _SITE})
 
     def read_detail(self, response: Response, row: Row) -> Row:
-        """The row with its body, and with the seconds of its time where the list has only minutes.
-
-        Every item has a body, so an answer of another shape is a failure, not an item without text.
-        """
-        text = decoded(response)
-        try:
-            news = field(json_of(text), "data", "news")
-        except PageFailure as failure:
-            named = what_it_is(failure, text)
-            if named.state is PageState.UNSUPPORTED:
-                named = PageFailure(PageState.FETCH_ERROR, f"no body: {failure}")
-            raise named from failure
-        content, brief = (plain(text_of(member(news, name))) for name in ("content", "description"))
-        content = longer(content, brief) or row.content
-        title = row.title or title_of(member(news, "title"), content)
-        moment = known(epoch, member(news, "inputtime"))
-        if moment is None or moment.replace(second=0) != row.published_at:
-            moment = row.published_at
-        return replace(row, title=title, content=content, published_at=moment)
+        """The row with its body."""
+        return _completed(row, _opened(response))
 
 
 class Listed(_Daily):
@@ -132,8 +115,11 @@ class DayHtml(_Daily):
         page = DayPage.of(cursor)
         if response.status == 404:
             return page.listed((), (), pages=False)
-        text = decoded(response)
-        html = Selector(text)
+        html = html_of(response)
+        if not html.css("ul"):
+            raise PageFailure(PageState.UNSUPPORTED, f"no list in the page: it begins {beginning(decoded(response))}")
+        if b"</html" not in response.body.lower():
+            raise PageFailure(PageState.FETCH_ERROR, f"the page of {page.day} is cut short", again=True)
         items = [
             {
                 "id": item.attrib["data-id"],
@@ -144,8 +130,8 @@ class DayHtml(_Daily):
             }
             for item in html.css("li[data-id]")
         ]
-        if not items and (html.css("li") or not html.css("ul")):
-            raise PageFailure(PageState.UNSUPPORTED, f"shape changed: no li[data-id]; it begins {beginning(text)}")
+        if not items and html.css("li"):
+            raise PageFailure(PageState.UNSUPPORTED, "shape changed: there is no li[data-id]")
 
         def row(item: Mapping[str, Any]) -> Row:
             content = plain(text_of(item["text"]))
@@ -159,6 +145,39 @@ class DayHtml(_Daily):
 
         rows, unreadable = rows_of(items, row, "li[data-id]")
         return page.listed(rows, unreadable, pages=False)
+
+    def read_detail(self, response: Response, row: Row) -> Row:
+        """The row with its body and the seconds of its minute.
+
+        A page that shows another day than its address says must not date its items, so each is held against its own
+        time.
+        """
+        news = _opened(response)
+        moment = known(epoch, member(news, "inputtime"))
+        if moment is not None and moment.date() != row.published_at.date():
+            reason = f"listed on {row.published_at.date()}, but of {moment.date()}"
+            raise PageFailure(PageState.FETCH_ERROR, reason)
+        if moment is not None and moment.replace(second=0) == row.published_at:
+            row = replace(row, published_at=moment)
+        return _completed(row, news)
+
+
+def _opened(response: Response) -> Any:
+    """What the window holds. Every item has a body, so an answer of another shape is a failure, not an empty body."""
+    text = decoded(response)
+    try:
+        return field(json_of(text), "data", "news")
+    except PageFailure as failure:
+        named = what_it_is(failure, text)
+        if named.state is PageState.UNSUPPORTED:
+            named = PageFailure(PageState.FETCH_ERROR, f"no body: {failure}")
+        raise named from failure
+
+
+def _completed(row: Row, news: Any) -> Row:
+    content, brief = (plain(text_of(member(news, name))) for name in ("content", "description"))
+    content = longer(content, brief) or row.content
+    return replace(row, title=row.title or title_of(member(news, "title"), content), content=content)
 
 
 def _day_page(day: dt.date) -> str:

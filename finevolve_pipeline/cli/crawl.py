@@ -56,6 +56,7 @@ def crawl_command(
     chosen = _chosen(pipeline, sources)
     days = _days(first or (last or now.date()) - dt.timedelta(days=1), last or now.date(), now)
     sites = NewsSites(pipeline.home, pipeline.settings.crawl)
+    _warn_of_days_outside(pipeline, days)
     with progress_bar() as progress:
         tasks: dict[str, TaskID] = {}
 
@@ -86,6 +87,17 @@ def _days(first: dt.date, last: dt.date, now: dt.datetime) -> tuple[dt.date, ...
     if last > now.date():
         raise click.UsageError(f"--to {last} lies in the future; today is {now.date()} in Asia/Shanghai")
     return calendar.days_between(first, last)
+
+
+def _warn_of_days_outside(pipeline: Pipeline, days: Sequence[dt.date]) -> None:
+    """Articles of such days land, and no table shows them."""
+    span = pipeline.settings.news
+    outside = sum(1 for day in days if not span.first_day <= day <= span.last_day)
+    if outside:
+        messages.print(
+            f"{outside} of {len(days)} days lie outside the news span {span.first_day} to {span.last_day}: "
+            "kept, not used; set [news] first_day and last_day in finevolve.toml"
+        )
 
 
 def _document(one: Crawled) -> dict[str, object]:
@@ -250,13 +262,18 @@ def _print_coverage(known: dict[str, SourceCoverage], days: Sequence[str], cells
 
 
 def _print_partial(known: dict[str, SourceCoverage], days: Sequence[str]) -> None:
-    rows = [
-        [day, source, str(one.days[day].tries), one.days[day].reason]
+    """One line a day: reasons are long."""
+    found = sorted(
+        (day, source)
         for source, one in known.items()
         for day in days
         if day in one.days and one.days[day].state is DayState.PARTIAL
-    ]
-    print_table(f"{len(rows)} partial days", ["day", "source", "crawls", "why"], sorted(rows))
+    )
+    for day, source in found:
+        one = known[source].days[day]
+        crawls = f"{one.tries} crawl{'' if one.tries == 1 else 's'}"
+        results.print(f"{day} {source} ({crawls}): {one.reason}", markup=False, soft_wrap=True)
+    messages.print(f"{len(found)} partial days")
 
 
 _STALE_HOURS = 24.0

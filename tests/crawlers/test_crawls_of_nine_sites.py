@@ -75,6 +75,7 @@ def test_a_second_crawl_asks_for_today_only_and_changes_nothing(crawled: Path, s
     assert content(crawled) == before
 
 
+@pytest.mark.slow
 def test_asking_again_for_complete_days_changes_nothing(crawled: Path, sites: Running) -> None:
     before = content(crawled)
     told = crawl(crawled, sites, again=True)
@@ -82,6 +83,7 @@ def test_asking_again_for_complete_days_changes_nothing(crawled: Path, sites: Ru
     assert content(crawled) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_times_are_right_whatever_the_machines_zone(
     zone: str, crawled: Path, sites: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,6 +93,7 @@ def test_times_are_right_whatever_the_machines_zone(
     assert content(tmp_path) == content(crawled)
 
 
+@pytest.mark.slow
 def test_news_that_comes_in_while_lists_are_read_is_left_to_the_next_crawl(
     crawled: Path, sites: Running, tmp_path: Path
 ) -> None:
@@ -111,6 +114,7 @@ crawl(Path(sys.argv[1]), Running(int(sys.argv[2])))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_crawl_killed_anywhere_goes_on_to_the_same_bytes(
     seed: int, crawled: Path, sites: Running, tmp_path: Path
