@@ -1,8 +1,8 @@
 """The child process of a crawl: reads one job from standard input, writes what it found to standard output.
 
 `python -m crawlers.child` gets a line (`records.encode_job`) and answers lines (`records.encode`); an empty line says
-that it is alive: a request went out or was answered. Whatever else is printed goes to standard error. It ends when
-its parent does. Exit code: 0 if every channel was read as far as was asked, 1 if one was not.
+that it is alive: a request went out, was answered or failed. Whatever else is printed goes to standard error. It ends
+when its parent does. Exit code: 0 if every channel was read as far as was asked, 1 if one was not.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def crawl(job: Job, answers: IO[str]) -> int:
     crawler = process.create_crawler(job.source)
     crawler.signals.connect(write, signal=told, weak=False)
     crawler.signals.connect(live, signal=signals.request_reached_downloader, weak=False)
-    crawler.signals.connect(live, signal=signals.response_downloaded, weak=False)
+    crawler.signals.connect(live, signal=signals.request_left_downloader, weak=False)
     crawler.signals.connect(fail, signal=signals.spider_error, weak=False)
     process.crawl(crawler, job=job)
     process.start()

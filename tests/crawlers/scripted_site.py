@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -69,7 +70,7 @@ class Scripted:
     def gaps(self, host: str) -> list[float]:
         """Seconds between the requests to a host."""
         times = [one.at for one in self.asked if one.host == host]
-        return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        return [later - earlier for earlier, later in pairwise(times)]
 
     def paths(self) -> list[str]:
         """What was asked, in order."""

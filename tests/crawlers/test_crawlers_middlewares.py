@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from engine import Engine, Told
 from local_crawls import NOW, crawl_settings
-from scripted_site import Asked, Reply, Scripted, in_json, serving
 from scrapy.http import Response
+from scripted_site import Asked, Reply, Scripted, in_json, serving
 
 from crawlers.middlewares import retry_after
 from crawlers.pages import PageState
@@ -176,7 +176,9 @@ def bodies(asked: Asked) -> Reply:
 
 @pytest.mark.parametrize(("at_once", "seen"), [(1, 1), (3, 3)])
 def test_no_more_requests_are_under_way_than_is_set(at_once: int, seen: int, engine: Engine) -> None:
-    items = [f'<li data-id="{n}"><time>09:{n:02}</time><a class="title" title="题{n}"></a></li>' for n in range(12, 0, -1)]
+    items = [
+        f'<li data-id="{n}"><time>09:{n:02}</time><a class="title" title="题{n}"></a></li>' for n in range(12, 0, -1)
+    ]
 
     def answer(asked: Asked) -> Reply:
         if asked.path == f"/insider/list_{DAY}.html":
@@ -261,7 +263,11 @@ def always(reply: Reply) -> Callable[[Asked], Reply]:
 
 
 TROUBLE = [Reply("", status) for status in (403, 408, 429, 456, 500, 502, 503, 504)]
-TROUBLE += [Reply(raw=b""), Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{"), Reply(raw=b"rubbish\r\n\r\n")]
+TROUBLE += [
+    Reply(raw=b""),
+    Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{"),
+    Reply(raw=b"rubbish\r\n\r\n"),
+]
 
 
 @pytest.mark.parametrize("trouble", TROUBLE)
@@ -290,9 +296,7 @@ def test_case_25_a_refusal_that_stays_ends_the_source_after_bounded_attempts(sta
         (Reply("{}", seconds=0.5), "no whole answer in time"),
     ],
 )
-def test_case_25_a_failure_that_stays_is_an_error_after_bounded_attempts(
-    reply: Reply, why: str, crawl: Crawl
-) -> None:
+def test_case_25_a_failure_that_stays_is_an_error_after_bounded_attempts(reply: Reply, why: str, crawl: Crawl) -> None:
     told, site = crawl(always(reply), timeout_seconds=0.2)
     assert told.end.state is PageState.FETCH_ERROR
     assert f"https://{HOST}{API}: {why}" in told.end.reason

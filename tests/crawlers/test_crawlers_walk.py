@@ -121,7 +121,9 @@ def test_case_32_where_no_article_can_be_fetched_the_others_are_not_asked_for() 
     asked, pages, end = walked(50, lambda number: gone if number > 5 else "正文")
     assert asked == list(range(1, 16))
     assert (pages, end.state) == ([], PageState.FETCH_ERROR)
-    assert end.reason == "10 articles in a row could not be fetched, the last one: https://site.example/article: HTTP 404"
+    assert (
+        end.reason == "10 articles in a row could not be fetched, the last one: https://site.example/article: HTTP 404"
+    )
 
 
 def test_pages_without_text_are_left_out_unless_all_are_so() -> None:

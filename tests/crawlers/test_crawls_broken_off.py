@@ -56,7 +56,9 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pretend:
     for source, channel in (("cls", "telegraph"), ("wallstreetcn", "lives")):
         lines = told(source, channel)
         (tmp_path / source).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-        (tmp_path / f"{source}.page").write_text(f"{encode(PageRead(channel, 0, (article(source, 1),), END))}\n", "utf-8")
+        (tmp_path / f"{source}.page").write_text(
+            f"{encode(PageRead(channel, 0, (article(source, 1),), END))}\n", "utf-8"
+        )
 
     def pretend(script: str) -> None:
         path = tmp_path / "interpreter"
@@ -88,14 +90,14 @@ BROKEN = {
     "killed by memory": ("cat cls.page; kill -9 $$", "the crawl broke off (it was killed by SIGKILL)"),
     "ends at once": ("exit 3", "the crawl broke off (exit code 3)"),
     "ends well without a word": ("exit 0", "the crawl broke off (exit code 0)"),
-    "a line cut off": ("cat cls.page; printf '{\"kind\": \"page\", \"chan'", "the crawl broke off (exit code 0)"),
+    "a line cut off": ('cat cls.page; printf \'{"kind": "page", "chan\'', "the crawl broke off (exit code 0)"),
     "hangs": ("exec sleep 60", "it did nothing for 0.4 s and was stopped"),
     "hangs later": ("cat cls.page; exec sleep 60", "it did nothing for 0.4 s and was stopped"),
     "hangs without output": ("exec >&-; exec sleep 60", "it did nothing for 0.4 s and was stopped"),
     "prints": ("echo 'Segmentation fault'; exec sleep 60", "it told what is no record: 'Segmentation fault\\n'"),
-    "other JSON": ("echo '{\"kind\": \"what\"}'; exec sleep 60", "it told what is no record"),
+    "other JSON": ('echo \'{"kind": "what"}\'; exec sleep 60', "it told what is no record"),
     "a bare number": ("echo 7; exec sleep 60", "it told what is no record"),
-    "a record that lacks a field": ("echo '{\"kind\": \"end\"}'; exec sleep 60", "it told what is no record"),
+    "a record that lacks a field": ('echo \'{"kind": "end"}\'; exec sleep 60', "it told what is no record"),
     "bytes": ("printf '\\377\\376\\n'; exec sleep 60", "it told what is no record"),
     "rubbish without end": ("cat cls.page; exec yes no", "it told what is no record: 'no\\n'"),
 }
@@ -206,7 +208,9 @@ SOURCES = ("cls", "wallstreetcn", "jinrongjie", "yuncaijing")
 WEEKS = days(dt.date(2026, 5, 4), dt.date(2026, 5, 19))
 
 
-def test_case_01_sources_fail_each_for_itself_and_a_later_crawl_makes_up_for_all(sites: Running, tmp_path: Path) -> None:
+def test_case_01_sources_fail_each_for_itself_and_a_later_crawl_makes_up_for_all(
+    sites: Running, tmp_path: Path
+) -> None:
     broken, whole = tmp_path / "broken", tmp_path / "whole"
     sites.order(faults=FAULTS)
     quick = {"wanted": WEEKS, "attempts": 2, "back_off_seconds": 0.01, "requests_at_once": 1}

@@ -86,7 +86,7 @@ EVERYWHERE = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_case_01_03_25_whatever_a_site_answers_the_list_is_left_with_its_state_and_a_reason(
+def test_case_03_whatever_a_site_answers_the_list_is_left_with_its_state_and_a_reason(
     source: str, crawl: Crawl, sites: Running
 ) -> None:
     wrong = []
@@ -156,14 +156,14 @@ def test_case_05_a_cursor_that_is_ignored_or_does_not_fall_stops_the_walk(
     kind: str, source: str, crawl: Crawl, sites: Running
 ) -> None:
     end = next(iter(crawl(source, kind, path=LISTS[source], days=MONTH).ends.values()))
-    assert end.state is (PageState.UNSUPPORTED if (source, kind) == ("fenghuang", "stuck-cursor") else PageState.FETCH_ERROR)
+    assert end.state is (
+        PageState.UNSUPPORTED if (source, kind) == ("fenghuang", "stuck-cursor") else PageState.FETCH_ERROR
+    )
     assert end.reached > f"{MONTH[0]}T00:00:00+08:00"
     assert len(asked(sites, LISTS[source])) <= 15
 
 
-def test_case_02_a_wrong_signature_is_told_and_loading_is_asked_again_a_few_times(
-    crawl: Crawl, sites: Running
-) -> None:
+def test_case_02_a_wrong_signature_is_told_and_loading_is_asked_again_a_few_times(crawl: Crawl, sites: Running) -> None:
     end = crawl("cls", "signature").end
     assert (end.state, len(asked(sites))) == (PageState.FETCH_ERROR, 1)
     assert "10012" in end.reason
