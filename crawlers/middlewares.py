@@ -28,7 +28,7 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.error import ConnectError, ConnectionClosed
-from twisted.web.client import RequestGenerationFailed, RequestTransmissionFailed, ResponseFailed
+from twisted.web.client import RequestGenerationFailed, RequestTransmissionFailed
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ NETWORK_FAILURES = (
     ConnectionClosed,
     RequestGenerationFailed,
     RequestTransmissionFailed,
-    ResponseFailed,
 )
 """What a request can fail with before there is an answer (an answer too large is cancelled)."""
 
