@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pandas as pd
 
-from assets.partitioned import Presentation, table_asset
+from assets.partitioned import Before, Presentation, table_asset
 from assets.plots import histogram
+from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
+from finevolve_pipeline.settings import Settings
+from resources.market import bring, configured
 
 GROUP = "market"
 
@@ -36,8 +42,29 @@ def _labels(frame: pd.DataFrame) -> dict[str, Any]:
     return {**_outcomes(frame), "distribution": histogram(by_horizon, "excess return over CSI1000, fraction")}
 
 
-def market_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDefinition]:
-    """All market assets, upstream first."""
+def fetching(settings: Settings, home: Path, table: str) -> Before | None:
+    """Fetches what a run's partitions of bars lack; None where no source is configured.
+
+    A broken source does not end the run: what has landed is made, and what is lacking stays out and is told.
+    """
+    if not configured(settings, table):
+        return None
+
+    def before(context: dg.AssetExecutionContext, keys: Sequence[str]) -> None:
+        sessions = [dt.date.fromisoformat(key) for key in keys]
+        brought = bring(settings, home, table, sessions, dt.datetime.now(SHANGHAI))
+        for error in brought.broken:
+            context.log.error(error)
+        for warning in brought.warnings:
+            context.log.warning(warning)
+        counts = brought.landed
+        context.log.info(f"{table}: {counts.added} bars landed, {counts.updated} updated, {counts.known} already known")
+
+    return before
+
+
+def market_assets(graph: Graph, partitions: Partitions, home: Path) -> list[dg.AssetsDefinition]:
+    """All market assets, upstream first. `home` is where bars land that are fetched."""
     tables = graph.tables
     bars_back = partitions.bars_back()
     return [
@@ -46,12 +73,14 @@ def market_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDefinit
             Presentation(GROUP, "Daily bars of the 31 Shenwan level-1 indices: points, shares, yuan.", describe=_bars),
             partitions.market_sessions,
             [],
+            fetching(graph.settings, home, "industry_bars"),
         ),
         table_asset(
             tables["benchmark_bars"],
             Presentation(GROUP, "Daily bars of CSI1000 (000852): points, shares, yuan.", describe=_bars),
             partitions.market_sessions,
             [],
+            fetching(graph.settings, home, "benchmark_bars"),
         ),
         table_asset(
             tables["matured_alpha"],

@@ -23,8 +23,10 @@ from finevolve_pipeline.evaluation.report.inputs import PlantedTruth, ReportInpu
 from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.graph import SINGLE, Graph
 from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class
+from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.replay.runner import Parts
 from resources.backbones import build_backbone
+from resources.coverage_store import CoverageStore
 from resources.table_store import TableStore
 
 
@@ -65,7 +67,12 @@ _MADE_BY = (
 """Whose code the report comes from, beside the mechanisms'."""
 
 
-def report_recipe(graph: Graph, store: TableStore) -> str:
+def news_coverage(graph: Graph, store: TableStore) -> CoverageTable:
+    """By day and source what landed, and what is known of how complete it is."""
+    return CoverageStore(store.home).table(graph.settings.news.sources, store.landing.news_counts())
+
+
+def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> str:
     """Digest of everything the report is made of."""
     settings = graph.settings
     tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE)]
@@ -75,7 +82,7 @@ def report_recipe(graph: Graph, store: TableStore) -> str:
     inputs = {f"{name}/{key}": digest for name, key in tables_used if (digest := store.digest(name, key)) is not None}
     kinds = {name: mechanism_class(name, settings.mechanisms[name]) for name in settings.experiments.mechanisms}
     code = {"report": source_digest(*_MADE_BY), **{name: code_digest(kind) for name, kind in kinds.items()}}
-    return digest_json({"code": code, "settings": settings.digest, "inputs": inputs})
+    return digest_json({"code": code, "settings": settings.digest, "inputs": inputs, "coverage": coverage.document()})
 
 
 def report_is_fresh(graph: Graph, store: TableStore) -> bool:
@@ -83,15 +90,17 @@ def report_is_fresh(graph: Graph, store: TableStore) -> bool:
     if not (store.home / "report").is_dir():
         return False
     try:
-        return (store.home / RECIPE).read_text("utf-8") == report_recipe(graph, store)
+        recipe = (store.home / RECIPE).read_text("utf-8")
     except FileNotFoundError:
         return False
+    return recipe == report_recipe(graph, store, news_coverage(graph, store))
 
 
 def publish_report(graph: Graph, store: TableStore) -> Published:
     """Write `<home>/report` from all stored tables."""
     (store.home / RECIPE).unlink(missing_ok=True)
-    recipe = report_recipe(graph, store)
+    coverage = news_coverage(graph, store)
+    recipe = report_recipe(graph, store, coverage)
     ran = [e.key for e in graph.settings.all_experiments if store.digest("replay", e.key) is not None]
     read = store.replays.read_predictions
     predictions = _all([read(key, columns=_PREDICTION_COLUMNS) for key in ran], tables.Predictions)
@@ -110,6 +119,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             news_counts=_news_counts(graph, store),
             news_sessions=_news_sessions(graph, store),
             news_sample=_news_sample(graph, store),
+            coverage=coverage,
             manifests=manifests(graph, store, ran),
             truth=_truth(store.home / TRUTH),
             cases=_cases(graph, store, chosen.places, alpha),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 
 import dagster as dg
 
-from assets.automation import automation
+from assets.alerting import alert_sensors
+from assets.automation import automation, with_freshness
 from assets.checks import checks
 from assets.evaluation import evaluation_assets
 from assets.market import market_assets
@@ -43,17 +45,17 @@ def build_defs(
     graph = build_graph(settings, home)
     partitions = Partitions.of(graph)
     store = TableStore(home)
-    jobs, schedules = automation(graph)
+    automatic = automation(graph)
     return dg.Definitions(
         assets=[
-            *news_assets(graph, partitions, home),
-            *market_assets(graph, partitions),
+            *with_freshness([*news_assets(graph, partitions, home), *market_assets(graph, partitions, home)], settings),
             replay_asset(graph, partitions),
             *evaluation_assets(graph, partitions),
         ],
         asset_checks=checks(graph),
-        jobs=jobs,
-        schedules=schedules,
+        jobs=automatic.jobs,
+        schedules=automatic.schedules,
+        sensors=[*automatic.sensors, *alert_sensors(graph, os.environ)],
         resources={"store": store, "observer": observer or Silent()},
         executor=dg.in_process_executor,
     )

@@ -70,6 +70,12 @@ class BackboneError(FinEvolveError):
     exit_code = 1
 
 
+class SourceError(FinEvolveError):
+    """A source of bars or news that cannot be used or does not answer as it should; what it brought before stays."""
+
+    exit_code = 1
+
+
 class BudgetError(FinEvolveError):
     """A call that could take the spending beyond the budget; it was not made.
 

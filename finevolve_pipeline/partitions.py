@@ -1,7 +1,13 @@
 """Dagster partitions of the dataset: trading days, calendar days, sources and experiments.
 
 Trading days are daily partitions with the exchange's holidays excluded, so that time-window mappings skip
-closures. No `end_offset`, no partitions in the future (both are broken with exclusions in Dagster 1.13).
+closures.
+
+Dagster makes a day's partition when the day has ended. What comes from outside is wanted earlier, news all day long and
+bars in the evening, so calendar days and sessions of the market reach one partition further (`end_offset`): today's,
+and never beyond the last day of the settings. With exclusions that is the coming session while the exchange is
+closed: a partition for which nothing has landed yet. Sessions of the prediction window have no partition before their
+24:00, and so no replay.
 """
 
 from __future__ import annotations
@@ -25,16 +31,20 @@ _WEEKEND = ("0 0 * * 6", "0 0 * * 0")
 
 
 def calendar_days(first: dt.date, last: dt.date) -> dg.DailyPartitionsDefinition:
-    """One partition a calendar day, `first` to `last` inclusive, Asia/Shanghai."""
+    """One partition a calendar day, `first` to `last` inclusive, Asia/Shanghai; each from its beginning on."""
     return dg.DailyPartitionsDefinition(
         start_date=first.isoformat(),
         end_date=(last + dt.timedelta(days=1)).isoformat(),
         timezone=_TIME_ZONE,
+        end_offset=1,
     )
 
 
-def trading_days(sessions: Sequence[dt.date]) -> dg.DailyPartitionsDefinition:
-    """One partition a session, from the first to the last of `sessions`, closures excluded."""
+def trading_days(sessions: Sequence[dt.date], end_offset: int = 0) -> dg.DailyPartitionsDefinition:
+    """One partition a session, from the first to the last of `sessions`, closures excluded.
+
+    `end_offset`: 0: each from its 24:00 on; 1: one session earlier, so at its beginning at the latest.
+    """
     first, last = sessions[0], sessions[-1]
     holidays = [
         dt.datetime.combine(day, dt.time(), tzinfo=calendar.SHANGHAI) for day in calendar.closed_weekdays(first, last)
@@ -44,6 +54,7 @@ def trading_days(sessions: Sequence[dt.date]) -> dg.DailyPartitionsDefinition:
         end_date=(last + dt.timedelta(days=1)).isoformat(),
         timezone=_TIME_ZONE,
         exclusions=[*_WEEKEND, *holidays],
+        end_offset=end_offset,
     )
 
 
@@ -72,7 +83,7 @@ class Partitions:
             days_by_source=dg.MultiPartitionsDefinition(
                 {DATE: days, SOURCE: dg.StaticPartitionsDefinition(list(graph.sources))}
             ),
-            market_sessions=trading_days(settings.market.sessions),
+            market_sessions=trading_days(settings.market.sessions, end_offset=1),
             sessions=sessions,
             experiments=experiments,
             sessions_by_experiment=dg.MultiPartitionsDefinition({DATE: sessions, EXPERIMENT: experiments}),

@@ -35,13 +35,30 @@ SOURCE_ID = r"[a-z0-9][a-z0-9_.-]{0,63}"
 FRAME_TOKENS = 2500
 """Tokens kept for instructions, market data and dates of a prompt."""
 
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
 SourceId = Annotated[str, Field(pattern=f"^{SOURCE_ID}$")]
+
+EmailAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9.-]+$", max_length=254)]
 
 
 def _require_distinct(names: tuple[str, ...]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice!r} is listed twice")
+
+
+def _require_plain_url(url: str, advice: str) -> None:
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError:
+        port_is_fine, parts = False, urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
+        # A malformed URL may hold a secret, so it is not repeated.
+        raise ValueError("base_url is no URL of the form http(s)://host[:port]/path")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError(f"base_url must hold no user, password, query or fragment; {advice}")
 
 
 class _Section(BaseModel):
@@ -132,7 +149,7 @@ class CrawlSettings(_Section):
     enabled: bool
     first_day: dt.date | None = None
     contact: str = Field("", pattern=r"^[^\r\n()]*$", max_length=200)
-    settle_minutes: int = Field(ge=0, le=24 * 60)
+    settle_minutes: int = Field(ge=0, le=12 * 60)
     delay_seconds: float = Field(ge=0, le=3600)
     autothrottle: bool
     requests_at_once: int = Field(ge=1, le=16)
@@ -157,10 +174,28 @@ class CrawlSettings(_Section):
 
 
 class MarketSettings(_Section):
-    """Span of the kept bars."""
+    """Span of the kept bars, and where they are fetched.
+
+    Attributes:
+        first_session: bars are kept from here.
+        last_session: up to here.
+        industries: sources of the 31 indices, in order of preference; none: files alone. What the first one says is
+            taken; the next one fills what it lacks, and is compared with it for the rest.
+        benchmark: sources of CSI1000, likewise.
+        recheck_sessions: the newest sessions that are asked for again, since sources revise them.
+        requests_per_minute: to one site. Tushare has its own section.
+        attempts: how often one request is sent before the source counts as broken.
+        deadline_seconds: longest time of one attempt.
+    """
 
     first_session: dt.date
     last_session: dt.date
+    industries: tuple[Literal["akshare", "tushare"], ...]
+    benchmark: tuple[Literal["akshare", "csindex", "tushare"], ...]
+    recheck_sessions: int = Field(ge=0, le=250)
+    requests_per_minute: int = Field(ge=1)
+    attempts: int = Field(ge=1, le=20)
+    deadline_seconds: float = Field(gt=0)
 
     @property
     def sessions(self) -> tuple[dt.date, ...]:
@@ -171,6 +206,33 @@ class MarketSettings(_Section):
     def _covered(self) -> MarketSettings:
         if not self.sessions:
             raise ValueError(f"no session between {self.first_session} and {self.last_session}")
+        _require_distinct(self.industries)
+        _require_distinct(self.benchmark)
+        return self
+
+
+class TushareSettings(_Section):
+    """The service tushare.pro: bars for [market], and the history of the nine news sources.
+
+    Attributes:
+        base_url: where its API is.
+        token_variable: name of the environment variable with the account's token, in capitals.
+        requests_per_minute: of one process; what the account may do depends on its points.
+        attempts: how often one request is sent before the run stops.
+        deadline_seconds: longest time of one attempt.
+        longest_wait_seconds: longest pause before an attempt; its allowance is counted by the minute.
+    """
+
+    base_url: str
+    token_variable: str = Field(pattern=r"^[A-Z_][A-Z0-9_]*$")
+    requests_per_minute: int = Field(ge=1)
+    attempts: int = Field(ge=1, le=20)
+    deadline_seconds: float = Field(gt=0)
+    longest_wait_seconds: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _plain_url(self) -> Self:
+        _require_plain_url(self.base_url, "name the token's variable by token_variable")
         return self
 
 
@@ -243,16 +305,7 @@ class ProviderSettings(_Section):
 
     @model_validator(mode="after")
     def _plain_url(self) -> Self:
-        try:
-            parts = urlsplit(self.base_url)
-            port_is_fine = parts.port is None or parts.port > 0
-        except ValueError:
-            port_is_fine, parts = False, urlsplit("")
-        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine:
-            # A malformed URL may hold a secret, so it is not repeated.
-            raise ValueError("base_url is no URL of the form http(s)://host[:port]/path")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise ValueError("base_url must hold no user, password, query or fragment; name the key by key_variable")
+        _require_plain_url(self.base_url, "name the key by key_variable")
         if not re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)?", self.key_variable):
             raise ValueError("key_variable must be the name of an environment variable, not a key")
         return self
@@ -424,6 +477,45 @@ class BudgetSettings(_Section):
     usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
+class AlertSettings(_Section):
+    """Who is told of failed runs and late data: a webhook, e-mail, both, or nobody.
+
+    Attributes:
+        webhook: name of the environment variable with the URL, for whoever has that may write there; empty: none.
+        email_to: addresses; none: no e-mail.
+        email_from: sender.
+        smtp_host: server that takes the e-mail.
+        smtp_port: its port.
+        smtp_user_variable: name of the environment variable with the user; empty: no login.
+        smtp_password_variable: name of the environment variable with the password.
+        starttls: encrypt the connection, and send nothing if that cannot be done.
+    """
+
+    webhook: str = ""
+    email_to: tuple[EmailAddress, ...] = ()
+    email_from: EmailAddress | Literal[""] = ""
+    smtp_host: str = Field("", pattern=r"^[^\s/@]*$")
+    smtp_port: int = Field(587, ge=1, le=65535)
+    smtp_user_variable: str = ""
+    smtp_password_variable: str = ""
+    starttls: bool = True
+
+    @model_validator(mode="after")
+    def _usable(self) -> AlertSettings:
+        for key in ("webhook", "smtp_user_variable", "smtp_password_variable"):
+            if not re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)?", getattr(self, key)):
+                # What stands there instead may be a secret, so it is not repeated.
+                raise ValueError(f"{key} must be the name of an environment variable, not what it holds")
+        _require_distinct(self.email_to)
+        if self.email_to and not (self.email_from and self.smtp_host):
+            raise ValueError("email_to needs email_from and smtp_host")
+        if bool(self.smtp_user_variable) != bool(self.smtp_password_variable):
+            raise ValueError("smtp_user_variable and smtp_password_variable are both needed, or none")
+        if self.smtp_user_variable and not self.starttls and self.smtp_host not in _LOOPBACK:
+            raise ValueError(f"starttls = false would send the password to {self.smtp_host} unencrypted")
+        return self
+
+
 class ExperimentSettings(_Section):
     """The experiments are mechanisms x backbones."""
 
@@ -497,6 +589,8 @@ class Settings(_Section):
     news: NewsSettings
     crawl: CrawlSettings
     market: MarketSettings
+    tushare: TushareSettings
+    alerts: AlertSettings
     tagging: TaggingSettings
     prompts: PromptSettings
     scores: ScoreSettings
@@ -644,6 +738,8 @@ def _hint(error: ErrorDetails) -> str:
         return ""
     if "key" in str(error["loc"][-1]).lower() and error["loc"][0] in ("providers", "backbones", "embedders"):
         return "; a key never stands in the settings: name its environment variable as key_variable of the provider"
+    if error["loc"][0] == "tushare" and "token" in str(error["loc"][-1]).lower():
+        return "; a token never stands in the settings: name its environment variable as token_variable"
     return "; the packaged finevolve.toml has all keys"
 
 

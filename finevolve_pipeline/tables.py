@@ -47,7 +47,7 @@ class RawNews(Contract):
     published_at: Time = _text("first publication")
     modified_at: Time = _text("last modification, NaT if not given", nullable=True)
     crawled_at: Time = _text("when it was fetched, NaT for imported files", nullable=True)
-    origin: str = _text("where the row came from: file:<name> or crawl")
+    origin: str = _text("where the row came from: file:<name>, crawl, or a service such as tushare")
     industries_given: object = _text("industry codes that came with the row (official layout), else empty list")
     importance_given: float = _text("importance that came with the row, NaN if none", nullable=True)
 
@@ -62,6 +62,7 @@ class Articles(Contract):
     title: str = _text("clean title; a leading 【...】 of the body becomes the title")
     content: str = _text("clean body; empty where the source has a title only")
     published_at: Time = _text("first publication")
+    origin: str = _text("where the kept copy came from: file:<name>, crawl, or a service such as tushare")
     duplicates: object = _text("later copies of the same day: list of source:source_id")
     industries_given: object = _text("industry codes that came with the row, else empty list")
     importance_given: float = _text("importance that came with the row, NaN if none", nullable=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from finevolve_pipeline.errors import FinEvolveError, TableError
 from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.news.coverage import SourceCoverage, of_document, to_document
+from finevolve_pipeline.news.coverage_table import CoverageTable, all_sources, coverage_table
 
 
 class CrawlLockedError(FinEvolveError):
@@ -49,6 +51,29 @@ class CoverageStore:
     def sources(self) -> tuple[str, ...]:
         """Sources that were ever asked, sorted."""
         return tuple(sorted(path.stem for path in (self.root / "coverage").glob("[!.]*.json")))
+
+    def table(
+        self,
+        configured: Sequence[str],
+        counts: Mapping[tuple[str, str], int],
+        *,
+        only: Sequence[str] = (),
+        first: dt.date | None = None,
+        last: dt.date | None = None,
+    ) -> CoverageTable:
+        """What is known of all sources, beside what landed of them.
+
+        Args:
+            configured: sources of the settings; they come first, the others that hold anything follow.
+            counts: (source, ISO day) -> articles that landed (`Landing.news_counts`).
+            only: these sources; none named: all.
+            first, last: days before and after are left out; None: no bound.
+
+        Raises:
+            TableError: the file of one of them cannot be read.
+        """
+        names = only or all_sources(configured, (source for source, _ in counts), self.sources())
+        return coverage_table([self.read(name) for name in names], counts, first=first, last=last)
 
     @contextmanager
     def crawling(self, source: str) -> Iterator[None]:

@@ -17,7 +17,7 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from finevolve_pipeline import tables
+from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import FinEvolveError, InputError, MissingPartitionError, TableError
 from finevolve_pipeline.files import PARTIAL, parquet_bytes, write_atomically
@@ -60,6 +61,7 @@ _Partition = tuple[str, str]
 """(source, day)."""
 
 _WRITERS = 8
+_LOOK_SECONDS = 0.02
 
 
 class LandingLockedError(FinEvolveError):
@@ -187,12 +189,17 @@ class _Places(NamedTuple):
 
 
 class Landing:
-    """The landing store below one folder."""
+    """The landing store below one folder.
 
-    def __init__(self, root: Path, wait_seconds: float = 0.0) -> None:
-        """A store that, before it writes, waits so long for another writer to end."""
+    Args:
+        root: the folder.
+        patience: seconds to wait while another process is writing. People who import are told at once; what runs
+            by itself waits, since merges are short.
+    """
+
+    def __init__(self, root: Path, patience: float = 0.0) -> None:
         self.root = root
-        self._wait_seconds = wait_seconds
+        self._patience = patience
         self._locked = False
         self._places: dict[str, _Places] = {}  # by source; only under the lock
 
@@ -214,8 +221,7 @@ class Landing:
         except OSError as broken:
             raise InputError(f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME") from None
         with lock:
-            self._lock(lock.fileno())
-            self._locked = True
+            self._acquire(lock)
             for leftover in self.root.rglob(f"{PARTIAL}*"):
                 leftover.unlink(missing_ok=True)
             self._locked, self._versions = True, _Versions(lock)
@@ -227,18 +233,18 @@ class Landing:
             finally:
                 self._locked = False
 
-    def _lock(self, file: int) -> None:
-        deadline = time.monotonic() + self._wait_seconds
+    def _acquire(self, lock: io.RawIOBase) -> None:
+        end = time.monotonic() + self._patience
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= end:
                     raise LandingLockedError(
                         f"{self.root}: another import is writing here; wait until it has ended"
                     ) from None
-                time.sleep(0.02)
+            time.sleep(_LOOK_SECONDS)
 
     # News
 
@@ -248,10 +254,13 @@ class Landing:
         return sorted((path.parent.name, path.stem) for path in found)
 
     def news_counts(self) -> dict[tuple[str, str], int]:
-        """Items by (source, day) of all days that exist, those without items included."""
+        """Items by (source, day) of all days that exist, those without items included.
+
+        Raises:
+            TableError: a file cannot be read.
+        """
         return {
-            (source, day): pq.read_metadata(self._news_path(source, day)).num_rows
-            for source, day in self.news_partitions()
+            (source, day): _metadata(self._news_path(source, day)).num_rows for source, day in self.news_partitions()
         }
 
     def news_digest(self, source: str, day: str) -> str | None:
@@ -268,6 +277,21 @@ class Landing:
             raise MissingPartitionError(f"landing_news {day}|{source}: nothing landed; `finevolve import news` does it")
         frame: pd.DataFrame = table.to_pandas()
         return frame
+
+    def news_times(self, source: str, day: str) -> list[dt.datetime]:
+        """First publications of one source's day in Asia/Shanghai, oldest first; none if nothing landed for it."""
+        try:
+            table = _parquet(self._news_path(source, day)).read(columns=["published_at"])
+        except FileNotFoundError:
+            return []
+        return [time.astimezone(SHANGHAI) for time in table["published_at"].to_pylist()]
+
+    def news_count(self, source: str, day: str) -> int | None:
+        """Items of one source's day, None if nothing landed for it and nobody asked."""
+        try:
+            return int(pq.read_metadata(self._news_path(source, day)).num_rows)
+        except FileNotFoundError:
+            return None
 
     def merge_news(self, frame: pd.DataFrame, *, replace: bool = False, own: set[_Key] | None = None) -> NewsCounts:
         """Merge `RawNews` rows of any sources and days.
@@ -422,25 +446,32 @@ class Landing:
         """One session as `Bars`, by code. Raises `MissingPartitionError` if nothing landed for it."""
         found = _read(self._bars_path(table, session), _BARS_SCHEMA)
         if found is None:
-            raise MissingPartitionError(f"landing_{table} {session}: nothing landed; `finevolve import market` does it")
+            raise MissingPartitionError(
+                f"landing_{table} {session}: nothing landed; `finevolve import market` does it, or `fetch market`"
+            )
         frame: pd.DataFrame = found.to_pandas()
         return frame
 
-    def merge_bars(self, table: str, frame: pd.DataFrame) -> BarCounts:
+    def merge_bars(
+        self, table: str, frame: pd.DataFrame, tell: Callable[[Sequence[Revision]], None] = lambda _: None
+    ) -> BarCounts:
         """Merge `Bars` rows of any sessions. Per (session, code) the newest number wins and is a revision
         if it differs; a missing number never erases one that is there.
 
         Args:
             table: `industry_bars` or `benchmark_bars`.
             frame: the rows.
+            tell: called with the revisions of a session just before they are written.
         """
         with self.importing():
             total = BarCounts()
             for session, rows in sorted(_by_session(frame).items()):
-                total += self._merge_session(table, session, rows)
+                total += self._merge_session(table, session, rows, tell)
             return total
 
-    def _merge_session(self, table: str, session: str, incoming: Sequence[_Item]) -> BarCounts:
+    def _merge_session(
+        self, table: str, session: str, incoming: Sequence[_Item], tell: Callable[[Sequence[Revision]], None]
+    ) -> BarCounts:
         path = self._bars_path(table, session)
         before = _read(path, _BARS_SCHEMA)
         bars: dict[str, _Item] = {row["code"]: row for row in before.to_pylist()} if before is not None else {}
@@ -463,6 +494,7 @@ class Landing:
                 if old[name] is not None and new[name] != old[name]
             ]
         if added or updated:
+            tell(revisions)
             rows = [bars[code] for code in sorted(bars)]
             _write(path, pa.Table.from_pylist(rows, _BARS_SCHEMA), _BARS_SCHEMA)
         return BarCounts(added, updated, len(incoming) - added - updated, tuple(revisions))
@@ -564,13 +596,20 @@ def _write(path: Path, table: pa.Table, schema: pa.Schema) -> None:
     write_atomically(path, data)
 
 
-def _stored_digest(path: Path) -> str | None:
+def _metadata(path: Path) -> pq.FileMetaData:
     try:
-        found: Mapping[bytes, bytes] = pq.read_metadata(path).metadata or {}
+        return pq.read_metadata(path)
     except FileNotFoundError:
-        return None
+        raise
     except (pa.ArrowException, OSError) as broken:
         raise TableError(f"{path}: not readable ({broken}); delete it and import again") from broken
+
+
+def _stored_digest(path: Path) -> str | None:
+    try:
+        found: Mapping[bytes, bytes] = _metadata(path).metadata or {}
+    except FileNotFoundError:
+        return None
     if _DIGEST not in found:
         raise TableError(f"{path}: carries no digest, so no import wrote it; delete it and import again")
     return found[_DIGEST].decode()

@@ -8,10 +8,7 @@ No message holds the key, whatever the provider sends back.
 from __future__ import annotations
 
 import asyncio
-import email.utils
-import html
 import logging
-import math
 import os
 import random
 import re
@@ -21,10 +18,9 @@ import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -36,6 +32,7 @@ from finevolve_pipeline.llm import failures
 from finevolve_pipeline.llm.metering import Reservation, Unmetered
 from finevolve_pipeline.llm.requests import Usage
 from finevolve_pipeline.settings import ProviderSettings
+from resources.foreign import is_loopback, retry_after, scrubbed
 from resources.limits import Limits
 from resources.pools import pool_limits, tls, transport
 
@@ -45,8 +42,6 @@ FIRST_PAUSE = 1.0
 """Seconds before the second attempt, at most; each further pause is twice as long."""
 BUDGET_PAUSE = 0.05
 """Seconds between two looks whether calls under way have left room in the budget."""
-SHOWN = 200
-"""Characters of a provider's own words in a message."""
 RESUME = "nothing is lost: run the same command again"
 
 _AGAIN = frozenset({408, 409, 425, 429})
@@ -58,10 +53,6 @@ _TOO_LONG = re.compile(
     re.I,
 )
 _NO_MONEY = re.compile(r"insufficient[_ ](quota|balance)|exceeded your current quota|billing", re.I)
-_NOISE = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]+")
-_BEARER = re.compile(r"(?i)\bbearer\s+[^\s\"',;}]+")
-_MASKED = re.compile(r"[^\s\"'=:]*\*{3,}[^\s\"',;}]*")
-_GRAM = 6
 _LOG = logging.getLogger(__name__)
 
 
@@ -215,14 +206,7 @@ class Provider:
 
     def scrub(self, text: str) -> str:
         """Foreign text for a message: one short line without markup and without any trace of the key."""
-        text = text[:20_000]
-        if re.search(r"(?i)<(!doctype|html|head|body)\b", text):
-            title = re.search(r"(?is)<title[^>]*>(.*?)</title>", text)
-            text = f"an HTML page {html.unescape(title.group(1)) if title else ''}"
-        text = _without(text, self._key)
-        text = _MASKED.sub("[key]", _BEARER.sub("Bearer [key]", text))
-        text = _NOISE.sub(" ", text).strip()
-        return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+        return scrubbed(text, self._key)
 
     def __repr__(self) -> str:
         return f"Provider({self.name!r})"
@@ -368,7 +352,7 @@ class Provider:
             base_url=settings.base_url,
             max_retries=0,
             http_client=httpx2.AsyncClient(
-                transport=transport(settings.concurrency, trust_env=not _is_loopback(host)),
+                transport=transport(settings.concurrency, trust_env=not is_loopback(host)),
                 timeout=httpx2.Timeout(
                     connect=settings.connect_seconds,
                     read=settings.idle_seconds,
@@ -378,7 +362,7 @@ class Provider:
                 limits=pool_limits(settings.concurrency),
                 verify=tls(),
                 follow_redirects=False,
-                trust_env=not _is_loopback(host),
+                trust_env=not is_loopback(host),
             ),
         )
         if host != "api.openai.com":
@@ -491,67 +475,5 @@ def _words(body: Mapping[str, Any]) -> str:
     return " ".join(part for part in named if part)
 
 
-def retry_after(headers: httpx2.Headers) -> float | None:
-    """Seconds that a response asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date."""
-    milliseconds = _seconds(headers.get("retry-after-ms", ""))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    given = headers.get("retry-after", "")
-    seconds = _seconds(given)
-    if seconds is not None:
-        return seconds
-    then = _date(given)
-    if then is None:
-        return None
-    # By the server's own clock where it tells, so that ours may be wrong.
-    now = _date(headers.get("date", "")) or _date(email.utils.formatdate(usegmt=True))
-    return max(0.0, then - now) if now is not None else None
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None
-
-
-def _date(text: str) -> float | None:
-    try:
-        return email.utils.parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
 def _named(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _without(text: str, key: str) -> str:
-    """The text without the key, parts of it included: any run of six of its characters goes."""
-    if not key:
-        return text
-    for form in {key, quote(key, safe="")}:
-        text = text.replace(form, "[key]")
-    grams = {key[i : i + _GRAM] for i in range(len(key) - _GRAM + 1)}
-    if not any(gram in text for gram in grams):
-        return text
-    hidden = [False] * len(text)
-    for i in range(len(text) - _GRAM + 1):
-        if text[i : i + _GRAM] in grams:
-            hidden[i : i + _GRAM] = [True] * _GRAM
-    kept, before = [], False
-    for character, hide in zip(text, hidden, strict=True):
-        if not hide:
-            kept.append(character)
-        elif not before:
-            kept.append("[key]")
-        before = hide
-    return "".join(kept)

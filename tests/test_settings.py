@@ -157,3 +157,20 @@ def test_cache_and_budget_of_the_command_line_reach_child_processes(monkeypatch:
 def test_a_price_counts_cached_tokens_at_their_own_rate() -> None:
     price = load_settings().backbones["deepseek-v4-flash"].price
     assert price.cost(1_000_000, 400_000, 500_000) == pytest.approx(0.6 * 0.14 + 0.4 * 0.0028 + 0.5 * 0.28)
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"market": {"industries": ["csindex"]}}, r"market\.industries"),
+        ({"market": {"benchmark": ["csindex", "csindex"]}}, "'csindex' is listed twice"),
+        ({"market": {"sources": ["akshare"]}}, r"market\.sources: .* the packaged finevolve\.toml has all keys"),
+        ({"tushare": {"token": "f00dfeed12345678"}}, r"tushare\.token: .*a token never stands in the settings"),
+        ({"tushare": {"token_variable": "f00dfeed12345678"}}, r"tushare\.token_variable"),
+        ({"tushare": {"base_url": "https://f00dfeed12345678@api.tushare.pro"}}, "base_url must hold no user"),
+    ],
+)
+def test_a_wrong_market_source_is_refused_and_no_token_repeated(section: dict[str, object], told: str) -> None:
+    with pytest.raises(SettingsError, match=told) as refused:
+        load_settings(overrides=section)
+    assert "f00dfeed" not in str(refused.value)

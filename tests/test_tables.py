@@ -48,6 +48,7 @@ ARTICLES = pd.DataFrame(
         "published_at": pd.to_datetime(
             ["2025-05-30T23:59:59+08:00", "2025-05-30T16:00:00Z"], format="ISO8601", utc=True
         ),
+        "origin": ["file:x", "crawl"],
         "duplicates": [["sina:9"], []],
         "industries_given": [[], []],
         "importance_given": [8.0, np.nan],

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import click
 
+from finevolve_pipeline.cli.alerts import alerts_group
 from finevolve_pipeline.cli.cache import cache_group
 from finevolve_pipeline.cli.crawl import coverage_command, crawl_command
 from finevolve_pipeline.cli.experience import case_command, memory_command
 from finevolve_pipeline.cli.exports import export_group
+from finevolve_pipeline.cli.fetch import fetch_group
 from finevolve_pipeline.cli.imports import import_group
 from finevolve_pipeline.cli.inspect import alpha_command, doctor_command, ic_command, status_command
 from finevolve_pipeline.cli.maintain import audit_command, report_command, reset_command
@@ -55,6 +57,7 @@ for command in (
     import_group,
     crawl_command,
     coverage_command,
+    fetch_group,
     estimate_command,
     run_command,
     usage_command,
@@ -70,6 +73,7 @@ for command in (
     reset_command,
     export_group,
     doctor_command,
+    alerts_group,
 ):
     cli.add_command(command)
 

@@ -7,7 +7,6 @@ Exit codes of `crawl`: 0 every source was read as far as was asked; 1 a source w
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
 from collections.abc import Sequence
 
 import click
@@ -26,7 +25,7 @@ from finevolve_pipeline.cli.output import (
     results,
 )
 from finevolve_pipeline.errors import SettingsError
-from finevolve_pipeline.news.coverage import DayState, SourceCoverage
+from finevolve_pipeline.news.coverage_table import CoverageTable, SourceDay, Standing
 from resources.coverage_store import CoverageStore, CrawlLockedError
 from resources.news_sites import Crawled, NewsSites
 
@@ -159,7 +158,7 @@ def _end(crawled: Sequence[Crawled]) -> None:
 
 @click.command("coverage")
 @click.option("--source", "sources", multiple=True, help="Only this source (repeatable).")
-@click.option("--from", "first", type=Day(), help="First day (default: the news span's first).")
+@click.option("--from", "first", type=Day(), help="First day (default: the first that holds anything).")
 @click.option("--to", "last", type=Day(), help="Last day (default: the last that holds anything).")
 @click.option("--partial", is_flag=True, help="List only days that are partial, with the reason.")
 @json_option
@@ -171,109 +170,57 @@ def coverage_command(
     `imported` days came from files or another service: how complete they are is not known here.
     """
     pipeline = Pipeline.in_force()
-    store = CoverageStore(pipeline.home)
     counts = pipeline.store.landing.news_counts()
-    landed = {source for source, _ in counts}
-    names = sources or tuple(dict.fromkeys((*pipeline.settings.news.sources, *sorted(landed | set(store.sources())))))
-    known = {source: store.read(source) for source in names}
-    found = sorted({day for _, day in counts} | {day for one in known.values() for day in one.days})
-    days = [
-        day
-        for day in found
-        if (first is None or first.isoformat() <= day) and (last is None or day <= last.isoformat())
-    ]
-    cells = {(source, day): _cell(known[source], counts.get((source, day)), day) for source in names for day in days}
+    table = CoverageStore(pipeline.home).table(
+        pipeline.settings.news.sources, counts, only=sources, first=first, last=last
+    )
     if as_json:
-        emit_json(_coverage_document(known, days, cells))
+        emit_json(table.document())
     elif partial:
-        _print_partial(known, days)
+        _print_partial(table)
     else:
-        _print_coverage(known, days, cells)
+        _print_coverage(table)
 
 
-_Cell = tuple[int | None, str]
-"""Articles that landed (None: nothing did), and what is known of the day; empty: nothing."""
+_MARKS = {Standing.COMPLETE: "", Standing.PARTIAL: "!", Standing.OPEN: "+", Standing.IMPORTED: "i"}
 
 
-def _cell(known: SourceCoverage, count: int | None, day: str) -> _Cell:
-    if day in known.days:
-        return count, known.days[day].state.value
-    return count, "" if count is None else "imported"
-
-
-def _coverage_document(
-    known: dict[str, SourceCoverage], days: Sequence[str], cells: dict[tuple[str, str], _Cell]
-) -> dict[str, object]:
-    return {
-        "sources": {
-            source: {
-                "earliest": one.earliest or None,
-                "newest": one.newest or None,
-                "state": one.state or None,
-                "reason": one.reason,
-                "days": {
-                    day: {
-                        "articles": cells[source, day][0],
-                        "state": cells[source, day][1] or None,
-                        "reason": one.days[day].reason if day in one.days else "",
-                    }
-                    for day in days
-                },
-            }
-            for source, one in known.items()
-        }
-    }
-
-
-def _print_coverage(known: dict[str, SourceCoverage], days: Sequence[str], cells: dict[tuple[str, str], _Cell]) -> None:
+def _print_coverage(table: CoverageTable) -> None:
     """By source; the days themselves if they are few."""
-    rows = []
-    for source, one in known.items():
-        states = Counter(cells[source, day][1] for day in days)
-        articles = sum(cells[source, day][0] or 0 for day in days)
-        rows.append(
-            [
-                source,
-                f"{articles:,}",
-                *(str(states[state]) for state in (*DayState, "imported")),
-                one.earliest[:10],
-                one.newest[:16].replace("T", " "),
-                one.state,
-            ]
-        )
-    columns = ["source", "articles", *DayState, "imported", "reaches back to", "newest seen", "last crawl"]
+    days = table.days
+    rows = [
+        [
+            source,
+            f"{table.articles[source]:,}",
+            *(str(table.standings[source][standing]) for standing in _MARKS),
+            one.earliest[:10],
+            one.newest[:16].replace("T", " "),
+            one.state,
+        ]
+        for source, one in table.sources.items()
+    ]
+    columns = ["source", "articles", *_MARKS, "reaches back to", "newest seen", "last crawl"]
     print_table(f"{len(days)} days{f', {days[0]} to {days[-1]}' if days else ''}", columns, rows)
     if 0 < len(days) <= 62:
-        shown = {DayState.COMPLETE.value: "", DayState.PARTIAL.value: "!", DayState.OPEN.value: "+", "imported": "i"}
-        table = [
-            [
-                day,
-                *(
-                    f"{'' if (cell := cells[source, day])[0] is None else cell[0]}{shown.get(cell[1], '')}"
-                    for source in known
-                ),
-            ]
-            for day in days
-        ]
-        print_table("articles by day (! partial, + open, i imported)", ["day", *known], table)
-    doubtful = sum(1 for one in known.values() if any(d.state is DayState.PARTIAL for d in one.days.values()))
+        cells = [[day, *(_marked(table.at(source, day)) for source in table.sources)] for day in days]
+        print_table("articles by day (! partial, + open, i imported)", ["day", *table.sources], cells)
+    doubtful = sum(1 for counts in table.standings.values() if counts[Standing.PARTIAL])
     if doubtful:
         results.print(f"{doubtful} sources have partial days: `finevolve coverage --partial` tells why")
 
 
-def _print_partial(known: dict[str, SourceCoverage], days: Sequence[str]) -> None:
+def _marked(found: SourceDay) -> str:
+    return f"{'' if found.articles is None else found.articles}{_MARKS.get(found.standing, '')}"
+
+
+def _print_partial(table: CoverageTable) -> None:
     """One line a day: reasons are long."""
-    found = sorted(
-        (day, source)
-        for source, one in known.items()
-        for day in days
-        if day in one.days and one.days[day].state is DayState.PARTIAL
-    )
-    for day, source in found:
-        one = known[source].days[day]
+    partial = sorted((day, source) for (source, day), at in table.known.items() if at.standing is Standing.PARTIAL)
+    for day, source in partial:
+        one = table.sources[source].days[day]
         crawls = f"{one.tries} crawl{'' if one.tries == 1 else 's'}"
         results.print(f"{day} {source} ({crawls}): {one.reason}", markup=False, soft_wrap=True)
-    messages.print(f"{len(found)} partial days")
+    messages.print(f"{len(partial)} partial days")
 
 
 _STALE_HOURS = 24.0

@@ -38,6 +38,7 @@ from resources.landing import (
     NewsCounts,
     register_sources,
 )
+from resources.market.revisions import Revisions
 
 _SHOWN_REJECTS = 5
 _WORTH_A_BAR = 2 << 20
@@ -460,7 +461,8 @@ def _land_news(task: _Import, file: _OpenFile, frame: pd.DataFrame) -> None:
 
 def _land_bars(task: _Import, report: FileReport, table: str, frame: pd.DataFrame) -> None:
     """Merge a chunk of bars and count what it was."""
-    report.bars = (report.bars or BarCounts()) + task.landing.merge_bars(table, frame)
+    tell = Revisions(task.home).teller(table, f"file:{report.file}", task.now)
+    report.bars = (report.bars or BarCounts()) + task.landing.merge_bars(table, frame, tell)
     report.saw_days(frame["session"])
 
 

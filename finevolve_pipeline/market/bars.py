@@ -6,10 +6,10 @@ import pandas as pd
 
 from finevolve_pipeline.errors import InputError
 
-VOLUME_UNITS: dict[str, float] = {"shares": 1.0, "lots": 100.0, "1e4-shares": 1e4, "1e8-shares": 1e8}
+VOLUME_UNITS: dict[str, float] = {"shares": 1.0, "lots": 100.0, "1e4-shares": 1e4, "1e4-lots": 1e6, "1e8-shares": 1e8}
 """Shares in one unit of volume. A lot (shou) is 100 shares; 1e8-shares is the yi of Chinese vendors."""
 
-AMOUNT_UNITS: dict[str, float] = {"yuan": 1.0, "1e4-yuan": 1e4, "1e8-yuan": 1e8}
+AMOUNT_UNITS: dict[str, float] = {"yuan": 1.0, "1e3-yuan": 1e3, "1e4-yuan": 1e4, "1e8-yuan": 1e8}
 """Yuan in one unit of turnover."""
 
 

@@ -172,7 +172,7 @@ def reached(
         if starts_at(day) < instant:
             break
         count = missing.get(day.isoformat(), 0)
-        reason = f"{count} articles whose body could not be fetched" if count else ""
+        reason = f"{count} article{'' if count == 1 else 's'} whose body could not be fetched" if count else ""
         known = days[day.isoformat()]
         days[day.isoformat()] = replace(known, channels={**known.channels, channel: reason})
     return replace(coverage, days=days)
@@ -201,10 +201,71 @@ def to_retry(coverage: SourceCoverage, now: dt.datetime) -> tuple[str, ...]:
     found = []
     for day, known in sorted(coverage.days.items()):
         due = known.next_try
-        recent = now - ends_at(dt.date.fromisoformat(day)) <= _RETRIED_FOR
+        recent = now - _ends(day) <= _RETRIED_FOR
         if due is not None and due <= now and recent:
             found.append(day)
     return tuple(found)
+
+
+def next_retry(coverage: SourceCoverage, now: dt.datetime) -> tuple[str, dt.datetime] | None:
+    """The partial day that will be asked for again first, and when; None if none waits for its time."""
+    waiting = [
+        (due, day)
+        for day, known in coverage.days.items()
+        if (due := known.next_try) is not None and due > now and due - _ends(day) <= _RETRIED_FOR
+    ]
+    if not waiting:
+        return None
+    due, day = min(waiting)
+    return day, due
+
+
+def given_up(coverage: SourceCoverage, now: dt.datetime) -> tuple[str, ...]:
+    """Partial days that ended more than a week ago, so that none of them is asked for again by itself, oldest first.
+
+    Days that a crawl asked for within the last day are left out: its work may still be under way.
+    """
+    return tuple(
+        day
+        for day, known in sorted(coverage.days.items())
+        if known.state is DayState.PARTIAL
+        and now - _ends(day) > _RETRIED_FOR
+        and now - known.asked_at > dt.timedelta(days=1)
+    )
+
+
+def asked_for_news(coverage: SourceCoverage, now: dt.datetime) -> dt.datetime | None:
+    """When a source was last asked for its newest publications, and gave them; None if not since yesterday began."""
+    newest = max(coverage.days, default=None)
+    if newest is None or coverage.days[newest].state is DayState.PARTIAL:
+        return None
+    return coverage.days[newest].asked_at if now - _ends(newest) < dt.timedelta(days=1) else None
+
+
+def never_closed(
+    coverage: SourceCoverage, days: Iterable[dt.date], now: dt.datetime, grace: dt.timedelta
+) -> tuple[str, ...]:
+    """Days, of those given, that should have been asked for since they ended and were not, in the given order.
+
+    Args:
+        coverage: what is known; a source that was never asked owes nothing, nor does one owe days before its first.
+        days: days to look at.
+        now: the present.
+        grace: time from a day's end to when it should have been closed.
+    """
+    first = min(coverage.days, default=None)
+    found = []
+    for day in days:
+        if first is None or day.isoformat() < first or now < ends_at(day) + grace:
+            continue
+        known = coverage.days.get(day.isoformat())
+        if known is None or known.state is DayState.OPEN:
+            found.append(day.isoformat())
+    return tuple(found)
+
+
+def _ends(day: str) -> dt.datetime:
+    return ends_at(dt.date.fromisoformat(day))
 
 
 def to_document(coverage: SourceCoverage) -> dict[str, object]:

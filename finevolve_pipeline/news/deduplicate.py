@@ -49,6 +49,7 @@ class _Row(NamedTuple):
     url: str
     industries: tuple[str, ...]
     importance: float
+    origin: str
 
 
 class _Text(NamedTuple):
@@ -170,6 +171,7 @@ def _rows(frame: pd.DataFrame) -> list[_Row]:
         frame["url"].to_list(),
         [tuple(codes) for codes in frame["industries_given"].to_list()],
         frame["importance_given"].to_list(),
+        frame["origin"].to_list(),
     )
     return [_Row(*values) for values in zip(*columns, strict=True)]
 
@@ -186,6 +188,7 @@ def _frame(kept: list[_Kept]) -> pd.DataFrame:
             clean.title,
             clean.content,
             row.published,
+            row.origin,
             copies,
             list(row.industries),
             row.importance,

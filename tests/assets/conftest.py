@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "end_to_end"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "resources"))
 
 from asset_world import AssetWorld
 from small_world import import_arguments, write_small_world

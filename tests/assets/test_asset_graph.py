@@ -16,13 +16,15 @@ SNAPSHOT = """\
 benchmark_bars [market; pandas, parquet]
   partitions: 2024-10-08 .. 2026-06-30 (420)
   reads: -
+  checks: no_revised_closes
 industry_bars [market; pandas, parquet]
   partitions: 2024-10-08 .. 2026-06-30 (420)
   reads: -
-  checks: plausible_moves
+  checks: no_revised_closes, plausible_moves
 raw_news [news; pandas, parquet]
   partitions: date: 2024-01-01 .. 2026-06-01 (883) x source: yuncaijing .. cls (9)
   reads: -
+  checks: complete, fresh, not_dropped_to_zero
 alpha [market; pandas, parquet]
   partitions: one
   reads: benchmark_bars, industry_bars
@@ -148,7 +150,6 @@ FRIDAY = "2025-05-30"
     ("name", "at", "asked"),
     [
         ("daily_news", "00:50", [FRIDAY]),
-        ("daily_bars", "01:30", [FRIDAY]),
         ("daily_session_inputs", "02:00", [FRIDAY]),
         ("daily_replay", "02:30", [f"{FRIDAY}|{key}" for key in EXPERIMENTS]),
     ],
@@ -161,14 +162,13 @@ def test_in_the_night_after_a_session_its_partitions_are_asked_for(
 
 def test_news_is_closed_source_by_source(definitions: dg.Definitions) -> None:
     sources = load_settings().news.sources
-    assert tick(definitions, "daily_raw_news", "2025-05-31 00:20") == [f"{FRIDAY}|{source}" for source in sources]
+    assert tick(definitions, "daily_raw_news", "2025-05-31 00:10") == [f"{FRIDAY}|{source}" for source in sources]
 
 
 @pytest.mark.parametrize(
     ("name", "night", "asked"),
     [
         ("daily_news", "2025-06-02", ["2025-06-01"]),
-        ("daily_bars", "2025-06-02", []),
         ("daily_session_inputs", "2025-06-02", []),
         ("daily_replay", "2025-06-02", []),
     ],
@@ -184,7 +184,6 @@ def test_a_closed_day_has_news_and_nothing_else(
     [
         ("daily_raw_news", "2026-06-01"),
         ("daily_news", "2026-06-01"),
-        ("daily_bars", "2026-06-30"),
         ("daily_session_inputs", "2026-03-31"),
         ("daily_replay", "2026-03-31"),
     ],
@@ -195,6 +194,17 @@ def test_after_the_last_day_of_the_settings_nothing_is_asked_for(
     end = dt.date.fromisoformat(last)
     assert tick(definitions, name, f"{end + dt.timedelta(days=1)} 03:00")
     assert tick(definitions, name, f"{end + dt.timedelta(days=2)} 03:00") == []
+
+
+@pytest.mark.parametrize(
+    ("day", "asked"),
+    [(FRIDAY, [FRIDAY]), ("2025-06-01", []), ("2025-06-02", []), ("2026-06-30", ["2026-06-30"]), ("2026-07-01", [])],
+    ids=["session", "Sunday", "holiday", "last", "after the last"],
+)
+def test_bars_are_asked_for_in_the_evening_of_the_session_itself(
+    definitions: dg.Definitions, day: str, asked: list[str]
+) -> None:
+    assert tick(definitions, "daily_bars", f"{day} 18:10") == asked
 
 
 def test_the_week_is_evaluated_on_sunday(definitions: dg.Definitions) -> None:
@@ -208,8 +218,12 @@ def test_schedules_run_upstream_first_in_shanghai_and_start_switched_off(definit
     assert {schedule.execution_timezone for schedule in schedules} == {"Asia/Shanghai"}
     assert {schedule.default_status for schedule in schedules} == {dg.DefaultScheduleStatus.STOPPED}
     crons = {schedule.name: str(schedule.cron_schedule) for schedule in schedules}
+    assert crons.pop("crawl_today") == "*/30 * * * *"
+    assert crons["daily_raw_news"] == "10 0 * * *"
     times = {name: (cron.split()[4], int(cron.split()[1]), int(cron.split()[0])) for name, cron in crons.items()}
-    order = ["daily_raw_news", "daily_news", "daily_bars", "daily_session_inputs", "daily_replay"]
+    # Bars of a session come in the evening before the night that uses them.
+    assert times.pop("daily_bars") == ("*", 18, 10)
+    order = ["daily_raw_news", "daily_news", "daily_session_inputs", "daily_replay"]
     weekly = ["weekly_labels", "weekly_experiment_ic", "weekly_rebuild"]
     assert set(times) == {*order, *weekly}
     for names in (order, weekly):

@@ -179,7 +179,7 @@ def test_article_text_appears_in_metadata_as_plain_table_cells_only(world: Asset
 
 def test_every_check_has_said_yes_about_the_whole_range(built: AssetWorld) -> None:
     keys = built.definitions.resolve_asset_graph().asset_check_keys
-    assert len(keys) == 7
+    assert len(keys) == 12
     for key in keys:
         (newest,) = built.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
         assert newest.status == AssetCheckExecutionRecordStatus.SUCCEEDED, key

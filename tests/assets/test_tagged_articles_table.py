@@ -68,6 +68,7 @@ class Reader:
                 source="cls",
                 source_id="1",
                 url="",
+                origin="file:x",
                 published_at=pd.Timestamp(f"{partition} 10:00", tz="Asia/Shanghai").as_unit("us"),
                 duplicates=[[] for _ in range(3)],
                 industries_given=[[] for _ in range(3)],

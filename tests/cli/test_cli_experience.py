@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
+from landed_news import landed_news
 
 from assets.publishing import publish_report, report_is_fresh
 from finevolve_pipeline import calendar
@@ -22,9 +25,11 @@ from finevolve_pipeline.errors import CalendarError, MissingPartitionError, Sett
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
 from finevolve_pipeline.graph import SINGLE, Table
 from finevolve_pipeline.mechanisms.memrl import MemRL
+from finevolve_pipeline.news.coverage import DayCoverage, SourceCoverage
 from finevolve_pipeline.replay.runner import run
 from finevolve_pipeline.settings import load_settings
 from finevolve_pipeline.tables import CONTRACTS
+from resources.coverage_store import CoverageStore
 from resources.table_store import TableStore
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "replay"))
@@ -380,3 +385,40 @@ def test_the_report_is_stale_when_anything_a_case_is_made_of_changes(
     assert report_is_fresh(graph, here)
     monkeypatch.setattr(MemRL, "code_modules", ("finevolve_pipeline.calendar",))
     assert not report_is_fresh(graph, here)
+
+
+def test_the_report_is_stale_when_news_coverage_changes_and_only_then(
+    here: TableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = TableStore(shutil.copytree(here.home, tmp_path / "home"))
+    monkeypatch.setenv("FINEVOLVE_HOME", str(store.home))
+    graph, coverage = Pipeline.in_force().graph, CoverageStore(store.home)
+    asked = dt.datetime(2025, 1, 9, 12, tzinfo=calendar.SHANGHAI)
+    day = DayCoverage({"roll": "page 3: timed out"}, asked)
+    coverage.write(SourceCoverage("cls", {"2025-01-09": day}))
+    publish(store, Path("finevolve.toml"))
+    before = folder_bytes(store.home / "report")
+    assert "roll: page 3: timed out" in (store.home / "report" / "index.html").read_text("utf-8")
+    # Asked once more, with the same outcome: nothing that the report shows has changed.
+    coverage.write(SourceCoverage("cls", {"2025-01-09": replace(day, asked_at=asked + dt.timedelta(hours=1), tries=2)}))
+    assert report_is_fresh(graph, store)
+    publish_report(graph, store)
+    assert folder_bytes(store.home / "report") == before
+    for changed in (
+        SourceCoverage("cls", {"2025-01-09": replace(day, channels={"roll": ""})}),
+        SourceCoverage("cls", {"2025-01-09": replace(day, channels={"roll": "HTTP 403"})}),
+        SourceCoverage("cls", {"2025-01-09": day}, state="blocked"),
+    ):
+        coverage.write(changed)
+        assert not report_is_fresh(graph, store)
+    coverage.write(SourceCoverage("cls", {"2025-01-09": day}))
+    assert report_is_fresh(graph, store)
+    store.landing.merge_news(landed_news({("sina", "2025-01-09"): 1}))
+    assert not report_is_fresh(graph, store)
+    publish_report(graph, store)
+    assert report_is_fresh(graph, store)
+    assert "1 article, 2025-01-09 to 2025-01-09" in (store.home / "report" / "index.html").read_text("utf-8")
+
+
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

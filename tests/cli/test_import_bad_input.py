@@ -538,18 +538,18 @@ BAD_ARGUMENTS: dict[str, tuple[list[str], str]] = {
     "unknown unit": (
         ["market", "--industries", "bars.csv", "--industry-volume-unit", "pieces"],
         "Error: Invalid value for '--industry-volume-unit': 'pieces' is not one of 'shares', "
-        "'lots', '1e4-shares', "
+        "'lots', '1e4-shares', '1e4-lots', "
         "'1e8-shares'.",
     ),
     "undeclared units of industries": (
         ["market", "--industries", "bars.csv"],
         "error: bars.csv: units must be declared: add --industry-volume-unit "
-        "shares|lots|1e4-shares|1e8-shares and "
-        "--industry-amount-unit yuan|1e4-yuan|1e8-yuan",
+        "shares|lots|1e4-shares|1e4-lots|1e8-shares and "
+        "--industry-amount-unit yuan|1e3-yuan|1e4-yuan|1e8-yuan",
     ),
     "undeclared unit of the benchmark": (
         ["market", "--benchmark", "bars.csv", "--benchmark-volume-unit", "lots"],
-        "error: bars.csv: units must be declared: add --benchmark-amount-unit yuan|1e4-yuan|1e8-yuan",
+        "error: bars.csv: units must be declared: add --benchmark-amount-unit yuan|1e3-yuan|1e4-yuan|1e8-yuan",
     ),
     "no close": (
         ["market", "--industries", "no-close.csv"],

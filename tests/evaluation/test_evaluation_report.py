@@ -8,13 +8,13 @@ import datetime as dt
 import io
 import math
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from report_page import HOSTILE, Page, nothing_yet
 
 from finevolve_pipeline import universe
 from finevolve_pipeline.evaluation import diagnostics, folders, ic
@@ -36,28 +36,14 @@ from finevolve_pipeline.evaluation.comparison import (
 from finevolve_pipeline.evaluation.report import PlantedTruth, ReportFiles, ReportInputs, build_report
 from finevolve_pipeline.market.context import MarketContext, TrailingReturn
 from finevolve_pipeline.news.block import NewsItem
+from finevolve_pipeline.news.coverage_table import coverage_table
 from finevolve_pipeline.settings import Experiment, Settings, load_settings
 from finevolve_pipeline.tables import (
     TIME,
-    BenchmarkNews,
-    Comparison,
-    InformationCoefficients,
-    Outcomes,
-    Predictions,
-    Retrievals,
     TaggedArticles,
     empty,
 )
 from finevolve_pipeline.universe import CODES, INDUSTRIES
-
-HOSTILE = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "javascript:alert(1)",
-    "</style><b>x</b>",
-    "</title></svg><svg onload=alert(1)>",
-    "{{ 7*7 }} $x^$ \\frac",
-)
 
 
 def world_settings(last: str = "2025-04-30", **overrides: Any) -> Settings:
@@ -108,6 +94,7 @@ def world(settings: Settings, truth: bool = True) -> ReportInputs:
         news_counts=_news_counts(rng, sessions),
         news_sessions=pd.DataFrame({"session": sessions, "articles": rng.integers(200, 900, len(sessions))}),
         news_sample=_news_sample(),
+        coverage=coverage_table((), {}),
         manifests={
             "dataset": {"alpha": "d41d8cd98f00b204e9800998ecf8427e", "sources": ["cls", "sina"]},
             "versions": {"finevolve-pipeline": "0.1.0", "note": HOSTILE[0]},
@@ -159,30 +146,6 @@ def _news_sample() -> pd.DataFrame:
     frame["industries"] = [["801170"], *([["801780", "801790"]] * len(HOSTILE))]
     stamps = pd.date_range("2025-01-02 09:30", periods=len(titles), freq="37min", tz="Asia/Shanghai")
     return frame.assign(published_at=stamps.astype(TIME), content="正文", importance_reason="政策")
-
-
-class Page(HTMLParser):
-    """What a browser would see: elements with attributes, and their text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +248,7 @@ def test_hostile_text_is_shown_and_never_markup(source: str, page: Page) -> None
 
 def test_no_csv_cell_starts_a_formula(built: ReportFiles) -> None:
     names = [name for name in built.names if name.endswith(".csv")]
-    assert len(names) == 7
+    assert len(names) == 8
     for name in names:
         rows = csv.reader(io.StringIO((built.folder / name).read_text("utf-8"), newline=""))
         cells = [cell for row in rows for cell in row]
@@ -329,18 +292,7 @@ def test_the_headline_method_is_a_setting(tmp_path: Path) -> None:
 
 
 def test_a_report_of_nothing_yet_can_be_built(tmp_path: Path) -> None:
-    nothing = ReportInputs(
-        settings=world_settings("2025-01-10"),
-        ic_matrix=empty(InformationCoefficients),
-        comparison=empty(Comparison),
-        predictions=empty(Predictions),
-        retrievals=empty(Retrievals),
-        alpha=empty(Outcomes),
-        news_counts=pd.DataFrame(columns=list(diagnostics.NEWS_COLUMNS)),
-        news_sessions=pd.DataFrame(columns=["session", "articles"]),
-        news_sample=empty(BenchmarkNews),
-        manifests={},
-    )
+    nothing = nothing_yet(world_settings("2025-01-10"))
     page = Page(build_report(tmp_path / "r", nothing).index.read_text("utf-8"))
     for sentence in (
         "No run has been replayed yet",

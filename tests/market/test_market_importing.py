@@ -81,7 +81,7 @@ def test_undeclared_units_are_asked_for_by_name_and_only_where_needed(tmp_path: 
             options(volume=None, amount=None),
         )
     assert str(refused.value) == (
-        f"{tmp_path / 'a.csv'}: units must be declared: add --volume-unit shares|lots|1e4-shares|1e8-shares"
+        f"{tmp_path / 'a.csv'}: units must be declared: add --volume-unit shares|lots|1e4-shares|1e4-lots|1e8-shares"
     )
     frame, _, _ = read(tmp_path / "b.csv", "code,date,close\n801010,2025-01-02,1\n", options(volume=None, amount=None))
     assert len(frame) == 1

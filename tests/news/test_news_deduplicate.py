@@ -26,7 +26,8 @@ def raw(*rows: dict[str, object]) -> pd.DataFrame:
     times = [str(at) if len(str(at)) > 8 else f"{DAY} {at}" for at in frame.pop("at")]
     frame["published_at"] = pd.Series(pd.to_datetime(times)).dt.as_unit("us").dt.tz_localize("Asia/Shanghai")
     frame["modified_at"] = frame["crawled_at"] = pd.Series([pd.NaT] * len(frame), dtype=frame["published_at"].dtype)
-    frame = frame.assign(url="", origin="file:x", importance_given=float("nan"))
+    origin = frame.get("origin", "file:x")
+    frame = frame.assign(url="", origin=origin, importance_given=float("nan"))
     return frame[list(RawNews.to_schema().columns)]
 
 
@@ -55,6 +56,24 @@ def test_the_earliest_copy_is_kept_and_lists_the_later_ones() -> None:
     assert built.frame.loc[0, "duplicates"] == ["sina:2", "10jqka:3"]
     assert built.frame.loc[0, "article_id"] == article_id("cls", "1")
     assert (built.raw, built.empty, built.duplicates) == (3, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("crawled", "kept", "other"),
+    [("09:59:58", ("1611001", "crawl"), "cls:9c1f"), ("10:00:03", ("9c1f", "tushare"), "cls:1611001")],
+)
+def test_an_item_that_a_crawl_and_tushare_brought_is_one_and_tells_which_came_first(
+    crawled: str, kept: tuple[str, str], other: str
+) -> None:
+    """The crawl has the site's id and a title of its own, tushare a digest as its id and the text alone."""
+    built = build(
+        {**item("cls", "9c1f", "10:00:00"), "origin": "tushare"},
+        {**item("cls", "1611001", crawled, f"【中药新政】{FLASH}", "中药新政"), "origin": "crawl"},
+    )
+    row = built.frame.iloc[0]
+    assert len(built.frame) == 1
+    assert (row["source_id"], row["origin"]) == kept
+    assert row["duplicates"] == [other]
 
 
 @pytest.mark.parametrize(

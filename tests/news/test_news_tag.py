@@ -110,7 +110,14 @@ def articles(*rows: tuple[str, list[str], float]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["article_id", "industries_given", "importance_given"])
     frame["published_at"] = pd.Timestamp("2025-05-14 10:00", tz="Asia/Shanghai").as_unit("us")
     frame["duplicates"] = [[] for _ in rows]
-    text = {"source": "cls", "source_id": "1", "url": "u", "title": frame["article_id"], "content": "c"}
+    text = {
+        "source": "cls",
+        "source_id": "1",
+        "url": "u",
+        "title": frame["article_id"],
+        "content": "c",
+        "origin": "file:x",
+    }
     return conform(frame.assign(**text), Articles, "test")
 
 

@@ -353,3 +353,12 @@ def test_day_boundary_is_midnight_in_shanghai(store: Landing) -> None:
         moment = pd.Timestamp("2025-01-02", tz="Asia/Shanghai") + pd.Timedelta(microsecond, "us")
         store.merge_news(news(item(f"m{microsecond}", moment)))
         assert ("cls", day.isoformat()) in store.news_partitions()
+
+
+def test_times_and_counts_are_told_without_the_rows(store: Landing) -> None:
+    store.merge_news(news(item("b", "2025-01-02 23:59:59"), item("a", "2025-01-02 08:00")))
+    store.note_day("cls", "2025-01-03")
+    times = store.news_times("cls", "2025-01-02")
+    assert [f"{time:%Y-%m-%d %H:%M:%S}" for time in times] == ["2025-01-02 08:00:00", "2025-01-02 23:59:59"]
+    assert [store.news_count("cls", f"2025-01-0{day}") for day in (2, 3, 4)] == [2, 0, None]
+    assert store.news_times("cls", "2025-01-03") == store.news_times("cls", "2025-01-04") == []

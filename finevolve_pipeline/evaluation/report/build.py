@@ -15,7 +15,7 @@ from finevolve_pipeline.digests import digest_bytes, digest_json
 from finevolve_pipeline.evaluation import diagnostics
 from finevolve_pipeline.evaluation.comparison import frame_csv, table2_csv, table2_markdown, table2_rows
 from finevolve_pipeline.evaluation.folders import whole_folder
-from finevolve_pipeline.evaluation.report import sections
+from finevolve_pipeline.evaluation.report import news_coverage, sections
 from finevolve_pipeline.evaluation.report.case_pages import CasePage, case_page, case_table, page_name
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.sections import Evaluation
@@ -75,6 +75,7 @@ def _tables(evaluation: Evaluation) -> Mapping[str, str]:
         "tables/industry_tsic.csv": frame_csv(evaluation.industries),
         "tables/retrieval_by_session.csv": frame_csv(diagnostics.retrieval_by_session(inputs.retrievals)),
         "tables/news_counts.csv": frame_csv(inputs.news_counts),
+        news_coverage.FILE: frame_csv(news_coverage.day_rows(inputs.coverage)),
         "tables/manifest.json": json.dumps(
             {"settings": inputs.settings.model_dump(mode="json"), "manifests": dict(inputs.manifests)},
             ensure_ascii=False,
@@ -124,6 +125,7 @@ def _index(environment: Environment, evaluation: Evaluation, tables: Sequence[st
         sources=sections.source_table(inputs),
         importance=sections.importance_table(inputs),
         sample=sections.news_sample(inputs),
+        news_coverage=news_coverage.news_coverage(inputs.coverage, inputs.settings.news.sources),
         predictions=sections.prediction_table(evaluation),
         invalid=sections.invalid_table(evaluation),
         coverage=sections.coverage_table(evaluation),

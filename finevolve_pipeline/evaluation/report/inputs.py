@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation.case import CaseStudy
+from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
 
 
@@ -41,6 +42,7 @@ class ReportInputs:
         news_counts: day, source, importance, articles, selected (see `diagnostics.count_news`).
         news_sessions: session, articles (observable in the session's news window).
         news_sample: a few `BenchmarkNews` or `NewsWindow` rows to look at, may be empty; 12 are shown.
+        coverage: by day and source what landed, and what is known of how complete it is.
         manifests: what made the dataset and the runs, by heading: versions, digests. Plain JSON values.
         truth: what was planted, for a synthetic world.
         cases: sector-days that get a page of their own.
@@ -56,6 +58,7 @@ class ReportInputs:
     news_counts: pd.DataFrame
     news_sessions: pd.DataFrame
     news_sample: pd.DataFrame
+    coverage: CoverageTable
     manifests: Mapping[str, Mapping[str, object]]
     truth: PlantedTruth | None = None
     cases: tuple[CaseStudy, ...] = ()

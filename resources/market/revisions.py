@@ -1,0 +1,93 @@
+"""The log of revised bars: every number of a bar that was replaced by another, by whom and when.
+
+One JSON object a line in `<home>/market/revisions.jsonl`: table, session, code, column, before, after, source, seen_at.
+An entry is written before the bar is, so that a process may die in between; said again, it is not written twice.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from finevolve_pipeline.calendar import SHANGHAI
+from finevolve_pipeline.errors import TableError
+from resources.landing import Revision
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One revision. Numbers in points, shares or yuan; `seen_at` with its offset."""
+
+    table: str
+    session: str
+    code: str
+    column: str
+    before: float
+    after: float
+    source: str
+    seen_at: str
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """Which number it is."""
+        return self.table, self.session, self.code, self.column
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.session} {self.column} {self.before:.12g} -> {self.after:.12g} ({self.source})"
+
+
+class Revisions:
+    """The log of one home."""
+
+    def __init__(self, home: Path) -> None:
+        self.path = home / "market" / "revisions.jsonl"
+
+    def entries(self) -> list[Entry]:
+        """All entries, oldest first. A last line that a dying process left unfinished is not one yet."""
+        try:
+            lines = self.path.read_text("utf-8").splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        whole = [line for line in lines if line.endswith("\n")]
+        try:
+            return [Entry(**json.loads(line)) for line in whole]
+        except (ValueError, TypeError) as broken:
+            raise TableError(f"{self.path}: cannot be read ({broken}); move it away, it is a log only") from None
+
+    def closes(self, table: str) -> list[Entry]:
+        """Revised closes of a table, which change labels."""
+        return [entry for entry in self.entries() if entry.table == table and entry.column == "close"]
+
+    def teller(self, table: str, source: str, now: dt.datetime) -> Callable[[Sequence[Revision]], None]:
+        """What `Landing.merge_bars` tells of revisions, bound to who brought them and when (aware)."""
+        seen_at = now.astimezone(SHANGHAI).isoformat(timespec="seconds")
+
+        def tell(revisions: Sequence[Revision]) -> None:
+            self._add([Entry(table, *revision, source, seen_at) for revision in revisions])
+
+        return tell
+
+    def _add(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "a+b") as sink:
+            fcntl.flock(sink, fcntl.LOCK_EX)
+            sink.seek(0)
+            known = sink.read()
+            if known and not known.endswith(b"\n"):
+                sink.truncate(known.rfind(b"\n") + 1)
+            latest = {entry.place: entry for entry in self.entries()}
+            new = [one for one in entries if not _same(latest.get(one.place), one)]
+            sink.write(b"".join(json.dumps(asdict(one), ensure_ascii=False).encode() + b"\n" for one in new))
+            sink.flush()
+            os.fsync(sink.fileno())
+
+
+def _same(known: Entry | None, one: Entry) -> bool:
+    return known is not None and (known.before, known.after) == (one.before, one.after)
