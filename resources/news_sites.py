@@ -214,7 +214,7 @@ class NewsSites:
                     found = next((record for record in child.records() if isinstance(record, Probe)), None)
             except CrawlStartError as failed:
                 return Probe(channel, PageState.FETCH_ERROR, str(failed))
-            reason = f"{child.how_it_ended()}; {self.coverage.log(source)} says why"
+            reason = f"{child.how_it_ended()}; {self._log(jobs[source])} says why"
             return found or Probe(channel, PageState.FETCH_ERROR, reason)
 
         with ThreadPoolExecutor(self.settings.sources_at_once) as threads:
@@ -247,6 +247,10 @@ class NewsSites:
                 ended = str(failed)
             return replace(crawl.finish(ended), seconds=time.monotonic() - began)
 
+    def _log(self, job: Job) -> Path:
+        """Where a child tells what it does; a look at the newest page does not write over a crawl's."""
+        return self.coverage.log(f"{job.source}.newest" if job.probe else job.source)
+
     @contextmanager
     def _child(self, job: Job) -> Iterator[_Child]:
         """A child process on a job. It is ended if it falls silent, or if we fail.
@@ -254,7 +258,7 @@ class NewsSites:
         Raises:
             CrawlStartError: it could not be started.
         """
-        log = self.coverage.log(job.source)
+        log = self._log(job)
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             with open(log, "w", encoding="utf-8") as messages:
