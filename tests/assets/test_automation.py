@@ -102,11 +102,20 @@ def test_today_is_not_asked_for_where_it_is_not_wanted(
     assert (requests, reason in skipped) == ([], True)
 
 
-def test_yesterday_is_closed_when_it_has_settled(instance: dg.DagsterInstance, home: Path) -> None:
+def test_yesterday_is_closed_when_it_has_settled_of_the_sources_that_are_crawled(
+    instance: dg.DagsterInstance, home: Path
+) -> None:
     requests, _ = tick("daily_raw_news", at("2026-05-30 00:10"), instance, home)
     assert [(request.partition_key, request.tags[SOURCE_TAG]) for request in requests] == [
-        (f"{FRIDAY}|{source}", source) for source in SOURCES
+        (f"{FRIDAY}|{source}", source) for source in SOURCES if source != "files-only"
     ]
+
+
+def test_where_nothing_is_crawled_yesterday_is_closed_of_all_that_imports_bring(
+    instance: dg.DagsterInstance, home: Path
+) -> None:
+    requests, _ = tick("daily_raw_news", at("2026-05-30 00:10"), instance, home, settings(enabled=False))
+    assert [request.partition_key for request in requests] == [f"{FRIDAY}|{source}" for source in SOURCES]
 
 
 def test_bars_of_a_session_can_be_asked_for_before_its_day_is_over(instance: dg.DagsterInstance, home: Path) -> None:
