@@ -6,6 +6,7 @@ Nothing here gets round anything: a captcha is not solved, a cookie or token is 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import email.utils
 import logging
 import time
@@ -13,7 +14,7 @@ from collections import defaultdict
 from typing import Protocol
 
 from protego import Protego
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import (
     CannotResolveHostError,
@@ -26,6 +27,8 @@ from scrapy.exceptions import (
 )
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
+from twisted.internet.error import ConnectError, ConnectionClosed
+from twisted.web.client import RequestGenerationFailed, RequestTransmissionFailed
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +41,27 @@ NETWORK_FAILURES = (
     DownloadFailedError,
     DownloadTimeoutError,
     ResponseDataLossError,
+    # Scrapy leaves some of Twisted's as they are.
+    ConnectError,
+    ConnectionClosed,
+    RequestGenerationFailed,
+    RequestTransmissionFailed,
 )
 """What a request can fail with before there is an answer (an answer too large is cancelled)."""
+
+_IN_WORDS: tuple[tuple[type[Exception], str], ...] = (
+    (CannotResolveHostError, "its name is not known"),
+    (DownloadConnectionRefusedError, "it refuses the connection"),
+    (DownloadCancelledError, "the answer is too large"),
+    (DownloadTimeoutError, "no whole answer in time"),
+    (ResponseDataLossError, "the answer breaks off"),
+)
+
+
+def in_words(failure: Exception) -> str:
+    """One of `NETWORK_FAILURES` for people: without the address, whose query may be long."""
+    words = next((text for kind, text in _IN_WORDS if isinstance(failure, kind)), "the connection broke")
+    return f"{words} ({type(failure).__name__})"
 
 
 class Disallowed(IgnoreRequest):
@@ -58,16 +80,20 @@ class _Rules(Protocol):
 class Robots:
     """Obeys each host's robots.txt, read once.
 
-    No file (404 and its like) or a page of HTML allows all. One that cannot be had (401, 403, a server error, no
-    answer) follows `ROBOTS_UNAVAILABLE`: `refuse`, the default, or `allow`. A Crawl-delay is kept.
+    No file (404 and its like) or a page of HTML allows all. One that cannot be had (401, 403, 429, 456, a server error,
+    no answer, a redirect to another host) follows `ROBOTS_UNAVAILABLE`: `refuse`, the default, or `allow`. A
+    Crawl-delay that is longer than our own is kept; a host that asks for more than `BACK_OFF_LONGEST_SECONDS` is left
+    alone.
     """
 
     def __init__(self, crawler: Crawler) -> None:
+        settings = crawler.settings
         self._crawler = crawler
-        self._agent: str = crawler.settings["USER_AGENT"]
-        self._refuse = crawler.settings["ROBOTS_UNAVAILABLE"] != "allow"
-        self._rules: dict[str, asyncio.Future[_Rules | str]] = {}
-        self._turn: dict[str, float] = defaultdict(float)  # when a host with a Crawl-delay may be asked next
+        self._agent: str = settings["USER_AGENT"]
+        self._refuse = settings["ROBOTS_UNAVAILABLE"] != "allow"
+        self._delay = settings.getfloat("DOWNLOAD_DELAY")
+        self._longest = settings.getfloat("BACK_OFF_LONGEST_SECONDS")
+        self._rules: dict[str, asyncio.Task[_Rules | str]] = {}
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Robots:
@@ -80,18 +106,31 @@ class Robots:
             return
         url = urlparse_cached(request)
         if url.netloc not in self._rules:
-            self._rules[url.netloc] = asyncio.get_running_loop().create_future()
-            self._rules[url.netloc].set_result(await self._read(f"{url.scheme}://{url.netloc}/robots.txt"))
+            reading = self._read(f"{url.scheme}://{url.netloc}/robots.txt")
+            self._rules[url.netloc] = asyncio.create_task(reading)
         rules = await self._rules[url.netloc]
         if isinstance(rules, str):
             raise Disallowed(f"robots.txt of {url.netloc} {rules}; nothing was asked")
         if not rules.can_fetch(request.url, self._agent):
             raise Disallowed(f"robots.txt of {url.netloc} disallows {url.path}")
-        if delay := rules.crawl_delay(self._agent):
-            now = time.monotonic()
-            turn = max(now, self._turn[url.netloc])
-            self._turn[url.netloc] = turn + float(delay)
-            await asyncio.sleep(turn - now)
+        delay = rules.crawl_delay(self._agent) or 0.0
+        if delay > self._longest:
+            raise Disallowed(
+                f"robots.txt of {url.netloc} wants {delay:g} s between requests (at most {self._longest:g} are waited)"
+            )
+        if delay > self._delay:
+            self._slow_down(request, delay)
+
+    def _slow_down(self, request: Request, delay: float) -> None:
+        """Keep a Crawl-delay where Scrapy keeps its own: in the host's slot, and in those made for it later."""
+        engine = self._crawler.engine
+        assert engine is not None
+        downloader = engine.downloader
+        key = downloader.get_slot_key(request)
+        downloader.per_slot_settings[key] = {**downloader.per_slot_settings.get(key, {}), "delay": delay}
+        if key in downloader.slots:
+            downloader.slots[key].delay = max(downloader.slots[key].delay, delay)
+        request.meta["autothrottle_dont_adjust_delay"] = True  # it would lower the delay to our own
 
     async def _read(self, address: str) -> _Rules | str:
         """The rules, or why they could not be read."""
@@ -99,11 +138,13 @@ class Robots:
         assert engine is not None
         try:
             response = await engine.download_async(Request(address, meta={"robots": True}))
-        except (*NETWORK_FAILURES, IgnoreRequest) as failed:
-            return self._unavailable(f"could not be read ({type(failed).__name__})")
-        if response.status in (401, 403) or response.status >= 500:
+        except NETWORK_FAILURES as failed:
+            return self._unavailable(f"could not be read: {in_words(failed)}")
+        except IgnoreRequest as refused:
+            return self._unavailable(f"could not be read: {refused}")
+        if response.status in (401, 403, 429, 456) or response.status >= 500:
             return self._unavailable(f"answers HTTP {response.status}")
-        body = response.body if response.status < 300 else b""
+        body = response.body.removeprefix(b"\xef\xbb\xbf") if response.status < 300 else b""
         return _parsed(b"" if body.lstrip()[:1] == b"<" else body)
 
     def _unavailable(self, reason: str) -> _Rules | str:
@@ -113,6 +154,30 @@ class Robots:
 def _parsed(body: bytes) -> _Rules:
     rules: _Rules = Protego.parse(body.decode("utf-8", "ignore"))
     return rules
+
+
+class Pauses:
+    """An extension: the delay counts from a host's answer, not from our request.
+
+    So what reaches the host is never closer than the delay, however long the way there takes.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        crawler.signals.connect(self._answered, signal=signals.response_downloaded)
+        crawler.signals.connect(self._answered, signal=signals.request_left_downloader)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Pauses:
+        """As Scrapy makes it."""
+        return cls(crawler)
+
+    def _answered(self, request: Request) -> None:
+        engine = self._crawler.engine
+        assert engine is not None
+        slot = engine.downloader.slots.get(engine.downloader.get_slot_key(request))
+        if slot is not None:
+            slot.lastseen = time.monotonic()
 
 
 _CAPTCHA = ("captcha", "check_code", "waf_auth", "verify", "/login", "passport.")
@@ -133,8 +198,9 @@ class Refusals:
 class BackOff:
     """Waits and asks again: after refusals for the pace (403, 429, 456), server errors and network failures.
 
-    A host that says how long (Retry-After) is given that time, others twice as long each time. All requests to the
-    host wait. After `BACK_OFF_ATTEMPTS` answers the last one stands; a refusal then means the source is blocked.
+    A host that says how long (Retry-After) is given that time, others twice as long each time, at most
+    `BACK_OFF_LONGEST_SECONDS`; one that asks for more is left alone. All requests to the host wait. After
+    `BACK_OFF_ATTEMPTS` answers the last one stands; a refusal then means the source is blocked.
     """
 
     pace = frozenset({403, 429, 456})
@@ -164,7 +230,7 @@ class BackOff:
             return response
         if request.meta.get("robots") and response.status == 403:  # an answer, of a kind
             return response
-        asked = _retry_after(response)
+        asked = retry_after(response, dt.datetime.now(dt.UTC))
         if (again := self._again(request, f"HTTP {response.status}", asked)) is not None:
             return again
         if response.status in self.pace and not request.meta.get("robots"):
@@ -174,26 +240,43 @@ class BackOff:
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         """The request once more after a network failure."""
         if isinstance(exception, NETWORK_FAILURES) and not isinstance(exception, DownloadCancelledError):
-            return self._again(request, type(exception).__name__, None)
+            return self._again(request, in_words(exception), None)
         return None
 
     def _again(self, request: Request, why: str, asked: float | None) -> Request | None:
         done = int(request.meta.get("attempts", 1))
         host = urlparse_cached(request).netloc
-        wait = self._seconds * 2 ** (done - 1) if asked is None else asked
+        wait = min(self._seconds * 2 ** (done - 1), self._longest) if asked is None else asked
         if wait > self._longest:
             raise Blocked(f"{host}: {why}, asks for a pause of {wait:.0f} s (at most {self._longest:.0f} are waited)")
         if done >= self._attempts:
             return None
         logger.warning("%s: %s, asking again in %.0f s (%d of %d)", host, why, wait, done + 1, self._attempts)
         self._not_before[host] = max(self._not_before[host], time.monotonic() + wait)
-        return request.replace(meta={**request.meta, "attempts": done + 1}, dont_filter=True)
+        return request.replace(meta={**request.meta, "attempts": done + 1})
 
 
-def _retry_after(response: Response) -> float | None:
-    """Seconds that the site asks to wait: a number or a date."""
+def retry_after(response: Response, now: dt.datetime) -> float | None:
+    """Seconds that the site asks to wait, from a number or a date; None if it says nothing that can be read.
+
+    Args:
+        response: its answer. A date is counted from the answer's own, as its clock need not be ours.
+        now: aware; counted from where the answer has no date.
+    """
     text = (response.headers.get("Retry-After") or b"").decode("latin-1").strip()
     if text.isdecimal():
         return float(text)
-    moment = email.utils.parsedate_tz(text) if text else None
-    return None if moment is None else max(0.0, email.utils.mktime_tz(moment) - time.time())
+    until = _moment(text)
+    if until is None:
+        return None
+    since = _moment((response.headers.get("Date") or b"").decode("latin-1")) or now
+    return max(0.0, (until - since).total_seconds())
+
+
+def _moment(text: str) -> dt.datetime | None:
+    """The instant of a date of HTTP, None if it is none."""
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

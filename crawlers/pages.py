@@ -21,6 +21,8 @@ class PageState(StrEnum):
     FETCH_ERROR = "fetch_error"
     DISALLOWED = "disallowed"
     """robots.txt does not allow the path (nothing was asked)."""
+    DEFECT = "defect"
+    """Our own code failed on it."""
 
 
 class PageFailure(Exception):

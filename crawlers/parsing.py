@@ -44,7 +44,8 @@ def json_of(text: str) -> Any:
     NaN and Infinity are None.
 
     Raises:
-        PageFailure: (UNSUPPORTED) it is neither; the reason says how it begins.
+        PageFailure: (UNSUPPORTED) it is neither; the reason says how it begins. What begins as JSON and is broken may
+            be whole the next time.
     """
     before = _BEFORE.match(text)
     if before is not None:
@@ -55,7 +56,7 @@ def json_of(text: str) -> Any:
         else:
             if _AFTER.match(text, end):
                 return value
-    raise PageFailure(PageState.UNSUPPORTED, f"no JSON: it begins {beginning(text)}")
+    raise PageFailure(PageState.UNSUPPORTED, f"no JSON: it begins {beginning(text)}", again=before is not None)
 
 
 def assigned(text: str, name: str) -> Any:

@@ -125,8 +125,8 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def encode(record: Record) -> str:
-    """One line of JSON."""
-    return json.dumps({"kind": _NAMES[type(record)], **asdict(record)}, ensure_ascii=False)
+    """One line of JSON, in ASCII: whatever the child's locale is, and whatever the texts hold, it arrives."""
+    return json.dumps({"kind": _NAMES[type(record)], **asdict(record)})
 
 
 def decode(line: str) -> Record:

@@ -14,6 +14,7 @@ ROBOTS_UNAVAILABLE = "refuse"
 CONCURRENT_REQUESTS = 8
 CONCURRENT_REQUESTS_PER_DOMAIN = 1
 DOWNLOAD_DELAY = 3.0
+DOWNLOAD_DELAY_JITTER = 0  # the delay is a promise; Scrapy's chance would make half of them shorter
 AUTOTHROTTLE_ENABLED = True
 AUTOTHROTTLE_START_DELAY = 3.0
 AUTOTHROTTLE_MAX_DELAY = 60.0
@@ -22,6 +23,7 @@ DOWNLOAD_MAXSIZE = 10_000_000
 DOWNLOAD_WARNSIZE = 0
 DOWNLOAD_VERIFY_CERTIFICATES = True
 REDIRECT_MAX_TIMES = 5
+METAREFRESH_ENABLED = False  # what a shield does, not a list; crawlers.pages tells what such a page is
 COOKIES_ENABLED = True  # what a site sets is sent back; none is ever made
 MOST_PAGES = 200_000
 
@@ -35,6 +37,8 @@ DOWNLOADER_MIDDLEWARES = {
     "crawlers.middlewares.BackOff": 550,
     "crawlers.middlewares.Refusals": 610,
 }
+
+EXTENSIONS = {"crawlers.middlewares.Pauses": 0}
 
 TELNETCONSOLE_ENABLED = False
 REMOTE_CONTROL_ENABLED = False

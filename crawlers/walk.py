@@ -40,6 +40,9 @@ _NO_TEXT = "no text"
 _ENOUGH = 5
 """Pages of articles of which at least one should be readable."""
 
+_MOST_FAILED = 10
+"""Pages of articles in a row that may fail; a site that answers none of them is not asked for all the others."""
+
 _MOST_SHIFTED = 3
 """Pages in a row that may bring nothing new while a list by page number shifts."""
 
@@ -51,6 +54,11 @@ class Span:
     since: dt.datetime
     until: dt.datetime
     position: int = 0
+
+
+def in_words(defect: Exception) -> str:
+    """A defect for people; the log has its traceback."""
+    return f"a defect of the crawler: {type(defect).__name__}: {str(defect)[:200]}"
 
 
 def instant(moment: dt.datetime) -> str:
@@ -69,6 +77,8 @@ class Walk:
         fetch: asks for a page.
         crawled_at: put into each article.
         most_pages: the walk gives up after that many list pages.
+        at_once: pages of articles that are under way at a time. The others wait here, not in Scrapy's queues, so that
+            none of them goes out after a refusal.
     """
 
     source: str
@@ -77,6 +87,7 @@ class Walk:
     fetch: Fetch
     crawled_at: dt.datetime
     most_pages: int
+    at_once: int = 1
     _told: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _newest: dt.datetime | None = None
     _idle: int = 0
@@ -86,12 +97,18 @@ class Walk:
         self._reached = self.span.until
 
     async def pages(self) -> AsyncIterator[PageRead | ChannelEnd]:
-        """Every page, then how the walk ended. It ends in order whatever the site does."""
+        """Every page, then how the walk ended. It ends in order whatever the site does.
+
+        An exception that nobody expected is told as the end, too, and raised.
+        """
         try:
             async for page in self._pages():
                 yield page
         except PageFailure as failure:
             yield self._end(failure.state, failure.reason)
+        except Exception as defect:
+            yield self._end(PageState.DEFECT, in_words(defect))
+            raise
 
     async def _pages(self) -> AsyncIterator[PageRead | ChannelEnd]:
         cursor = await self._beginning()
@@ -184,7 +201,7 @@ class Walk:
                 dropped[row.dropped] += 1
             else:
                 wanted.append(row)
-        complete = await asyncio.gather(*(self._completed(row) for row in wanted))
+        complete = await self._all_completed(wanted)
         if len(wanted) >= _ENOUGH and all(found.dropped == _NO_TEXT for found, _ in complete):
             raise PageFailure(
                 PageState.UNSUPPORTED, f"none of {len(wanted)} articles' pages could be read: their shape changed"
@@ -212,6 +229,33 @@ class Walk:
             notes,
         )
 
+    async def _all_completed(self, rows: Sequence[Row]) -> list[tuple[Row, PageFailure | None]]:
+        """`_completed` for each row. Once one may not be asked, or too many fail, no further one is."""
+        found: dict[int, tuple[Row, PageFailure | None]] = {}
+        stopped: list[PageFailure] = []
+        failed = 0
+        waiting = iter(enumerate(rows))
+
+        async def work() -> None:
+            nonlocal failed
+            for place, row in waiting:
+                try:
+                    found[place] = await self._completed(row)
+                except PageFailure as refusal:
+                    stopped.append(refusal)
+                failure = found[place][1] if place in found else None
+                failed = failed + 1 if failure is not None else 0
+                if failure is not None and failed >= _MOST_FAILED:
+                    reason = f"{failed} articles in a row could not be fetched, the last one: {failure.reason}"
+                    stopped.append(PageFailure(failure.state, reason))
+                if stopped:
+                    return
+
+        await asyncio.gather(*(work() for _ in range(self.at_once)))
+        if stopped:
+            raise stopped[0]
+        return [found[place] for place in range(len(rows))]
+
     async def _completed(self, row: Row) -> tuple[Row, PageFailure | None]:
         """The row with its body, or why that could not be fetched. A refusal stops the walk."""
         request = self.channel.detail(row)
@@ -224,7 +268,7 @@ class Walk:
             except Unreadable as lack:
                 raise PageFailure(PageState.FETCH_ERROR, f"its page cannot be read: {lack}") from lack
             except PageFailure as failure:
-                raise what_it_is(failure, _text(response)) from failure
+                raise what_it_is(failure, body_of(response)) from failure
         except PageFailure as failure:
             if failure.state in (PageState.BLOCKED, PageState.DISALLOWED):
                 raise
@@ -307,8 +351,9 @@ def _listed(channel: Channel, response: Response, cursor: str) -> ListPage:
     except Unreadable as lack:
         raise PageFailure(PageState.UNSUPPORTED, f"shape changed: {lack}") from lack
     except PageFailure as failure:
-        raise what_it_is(failure, _text(response)) from failure
+        raise what_it_is(failure, body_of(response)) from failure
 
 
-def _text(response: Response) -> str:
+def body_of(response: Response) -> str:
+    """What a page says, as far as it can be told without knowing the site."""
     return response.text if isinstance(response, TextResponse) else response.body.decode("utf-8", "replace")

@@ -167,7 +167,7 @@ class CrawlSettings(_Section):
 
     @model_validator(mode="after")
     def _patient(self) -> CrawlSettings:
-        needed = max(self.timeout_seconds, self.longest_wait_seconds, self.delay_seconds)
+        needed = max(self.delay_seconds + self.timeout_seconds, self.longest_wait_seconds)
         if self.silence_seconds <= needed:
             raise ValueError(f"silence_seconds {self.silence_seconds:g} must exceed every wait ({needed:g} s)")
         return self

@@ -7,6 +7,7 @@ before a day is called complete; a crawl that dies leaves its days partial, and 
 from __future__ import annotations
 
 import datetime as dt
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from crawlers import settings as scrapy_project
 from crawlers.items import Article
@@ -46,6 +47,9 @@ _SECONDS_AT_MOST = 20.0
 
 _LANDING_WAIT_SECONDS = 3600.0
 """An import may hold the landing store for long; a crawl waits for it rather than lose what it has fetched."""
+
+_WATCH_SECONDS = 0.05
+"""A child's silence is looked at no more often."""
 
 Advance = Callable[[str, int, int, int], None]
 """Told of progress: source, days done, days asked for, articles."""
@@ -204,10 +208,13 @@ class NewsSites:
         }
 
         def one(source: str) -> Probe:
-            with self._child(jobs[source]) as (records, child):
-                found = next((record for record in records if isinstance(record, Probe)), None)
             channel = jobs[source].windows[0].channels[0]
-            reason = f"the crawl broke off (exit code {child.returncode}); {self.coverage.log(source)} says why"
+            try:
+                with self._child(jobs[source]) as child:
+                    found = next((record for record in child.records() if isinstance(record, Probe)), None)
+            except CrawlStartError as failed:
+                return Probe(channel, PageState.FETCH_ERROR, str(failed))
+            reason = f"{child.how_it_ended()}; {self._log(jobs[source])} says why"
             return found or Probe(channel, PageState.FETCH_ERROR, reason)
 
         with ThreadPoolExecutor(self.settings.sources_at_once) as threads:
@@ -232,39 +239,135 @@ class NewsSites:
             job = Job(source, windows, now, False, scrapy_settings(self.settings))
             settle = dt.timedelta(minutes=self.settings.settle_minutes)
             crawl = _Crawl(self, job, spans, rules.begun(known, spans, now, settle), advance)
-            with self._child(job) as (records, child):
-                crawl.take(records)
-            return replace(crawl.finish(child.returncode), seconds=time.monotonic() - began)
+            try:
+                with self._child(job) as child:
+                    crawl.take(child.records())
+                ended = child.how_it_ended()
+            except CrawlStartError as failed:
+                ended = str(failed)
+            return replace(crawl.finish(ended), seconds=time.monotonic() - began)
+
+    def _log(self, job: Job) -> Path:
+        """Where a child tells what it does; a look at the newest page does not write over a crawl's."""
+        return self.coverage.log(f"{job.source}.newest" if job.probe else job.source)
 
     @contextmanager
-    def _child(self, job: Job) -> Iterator[tuple[Iterator[Record], subprocess.Popen[str]]]:
-        """A child process on a job: its records as they come. It is ended if it falls silent, or if we fail."""
-        log = self.coverage.log(job.source)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "w", encoding="utf-8") as messages:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "crawlers.child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=messages,
-                encoding="utf-8",
-            )
-            assert child.stdin is not None
-            assert child.stdout is not None
-            watch = _Watch(child, self.settings.silence_seconds)
+    def _child(self, job: Job) -> Iterator[_Child]:
+        """A child process on a job. It is ended if it falls silent, or if we fail.
+
+        Raises:
+            CrawlStartError: it could not be started.
+        """
+        log = self._log(job)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with open(log, "w", encoding="utf-8") as messages:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "crawlers.child"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=messages,
+                    encoding="utf-8",
+                    errors="replace",  # what it writes is ASCII; anything else is found to be no record
+                )
+        except OSError as failed:
+            raise CrawlStartError(f"the crawl could not be started: {failed}") from failed
+        child = _Child(process, self.settings.silence_seconds)
+        try:
+            child.give(encode_job(job))
+            yield child
+            child.wait()
+        finally:
+            child.end()
+
+
+class CrawlStartError(FinEvolveError):
+    """The process of a crawl could not be started."""
+
+
+class _Child:
+    """A crawl's process: gets its job, tells records, and is killed if it tells nothing for too long.
+
+    Only the time that we wait for it counts: it is not silent because we are busy.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], silence_seconds: float) -> None:
+        self._process, self._silence = process, silence_seconds
+        self._awaited_since: float | None = None
+        self._ended = threading.Event()
+        self._fell_silent = False
+        self._rubbish = ""
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def give(self, job: str) -> None:
+        """Hand it its job."""
+        assert self._process.stdin is not None
+        with _ended_child_tolerated():
+            self._process.stdin.write(job + "\n")
+            self._process.stdin.flush()
+
+    def records(self) -> Iterator[Record]:
+        """What it tells, until it ends; a line cut off by its death is none. One that tells anything else is killed."""
+        assert self._process.stdout is not None
+        while True:
+            with self._waiting():
+                line = self._process.stdout.readline()
+            if not line.endswith("\n"):
+                return
+            if line == "\n":  # it is alive
+                continue
             try:
-                with _ended_child_tolerated():
-                    child.stdin.write(encode_job(job) + "\n")
-                    child.stdin.flush()
-                yield _records(child.stdout, watch), child
-                child.wait()
-            finally:
-                watch.stop()
-                child.kill()
-                child.wait()
-                with _ended_child_tolerated():
-                    child.stdin.close()
-                child.stdout.close()
+                record = decode(line)
+            except (ValueError, TypeError, KeyError, AttributeError):
+                self._rubbish = line[:60]
+                self._process.kill()
+                return
+            yield record
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        with self._waiting():
+            self._process.wait()
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self._ended.set()
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with _ended_child_tolerated():
+            self._process.stdin.close()
+        self._process.stdout.close()
+
+    def how_it_ended(self) -> str:
+        """What to tell the user of a crawl that ended before its time."""
+        code = self._process.returncode
+        if self._rubbish:
+            how = f"it told what is no record: {self._rubbish!r}"
+        elif self._fell_silent:
+            how = f"it did nothing for {self._silence:g} s and was stopped"
+        elif code < 0:
+            how = f"it was killed by {signal.Signals(-code).name}"
+        else:
+            how = f"exit code {code}"
+        return f"the crawl broke off ({how})"
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._awaited_since = time.monotonic()
+        yield
+        self._awaited_since = None
+
+    def _watch(self) -> None:
+        left = self._silence
+        while not self._ended.wait(max(left, _WATCH_SECONDS)):
+            since = self._awaited_since
+            left = self._silence if since is None else since + self._silence - time.monotonic()
+            if left <= 0:
+                self._fell_silent = True
+                self._process.kill()
+                return
 
 
 @contextmanager
@@ -274,39 +377,6 @@ def _ended_child_tolerated() -> Iterator[None]:
         yield
     except BrokenPipeError:
         return
-
-
-class _Watch:
-    """Kills a child that tells nothing for too long."""
-
-    def __init__(self, child: subprocess.Popen[str], seconds: float) -> None:
-        self._child, self._seconds = child, seconds
-        self._last, self._stopped = time.monotonic(), threading.Event()
-        self.fell_silent = False
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def heard(self) -> None:
-        """The child has told something."""
-        self._last = time.monotonic()
-
-    def stop(self) -> None:
-        """Watch no longer."""
-        self._stopped.set()
-
-    def _run(self) -> None:
-        while (left := self._last + self._seconds - time.monotonic()) > 0:
-            if self._stopped.wait(left):
-                return
-        self.fell_silent = True
-        self._child.kill()
-
-
-def _records(lines: IO[str], watch: _Watch) -> Iterator[Record]:
-    """The child's records; a line cut off by its death is none."""
-    for line in lines:
-        watch.heard()
-        if line.endswith("\n"):
-            yield decode(line)
 
 
 @dataclass
@@ -345,14 +415,14 @@ class _Crawl:
                 self._end(record)
         self._land()
 
-    def finish(self, exit_code: int) -> Crawled:
-        """What the crawl came to; lists that were never left are so because the child died, or was refused."""
+    def finish(self, ended: str) -> Crawled:
+        """What the crawl came to; lists that were never left are so because the child ended, or was refused."""
         done = {(end.window, end.channel) for end in self.ends}
         refused = next((end for end in self.ends if end.state is PageState.BLOCKED), None)
         for position, span in enumerate(self.spans):
             for channel in span.channels:
                 if (position, channel) not in done:
-                    reason = refused.reason if refused is not None else f"the crawl broke off (exit code {exit_code})"
+                    reason = refused.reason if refused is not None else ended
                     self._leave(position, channel, reason)
         failed = next((end for end in self.ends if end.state is not PageState.OK), None)
         broke_off = refused is None and len(done) < sum(len(span.channels) for span in self.spans)
@@ -360,8 +430,7 @@ class _Crawl:
             (failed.state.value, f"{failed.channel}: {failed.reason}") if failed else (PageState.OK.value, "")
         )
         if failed is None and broke_off:
-            log = self.sites.coverage.log(self.job.source)
-            state, reason = PageState.FETCH_ERROR.value, f"the crawl broke off (exit code {exit_code}); {log} says why"
+            state, reason = PageState.FETCH_ERROR.value, f"{ended}; {self.sites.coverage.log(self.job.source)} says why"
         short = next((end for end in self.ends if end.ends and self._proves[end.channel]), None)
         if not reason and short is not None:
             reason = f"{short.channel}: {short.reason}"

@@ -52,7 +52,7 @@ def test_a_closed_day_names_its_neighbours() -> None:
 
 
 @pytest.mark.parametrize("day", [dt.date(2023, 12, 29), dt.date(2027, 1, 4)])
-def test_beyond_the_table_every_question_is_refused(day: dt.date) -> None:
+def test_case_30_beyond_the_table_every_question_is_refused(day: dt.date) -> None:
     inside = dt.date(2025, 1, 2)
     questions = (
         lambda: calendar.is_session(day),
@@ -76,6 +76,46 @@ def test_sessions_between_takes_closed_ends() -> None:
         dt.date(2025, 6, 4),
     )
     assert calendar.sessions_between(dt.date(2025, 10, 1), dt.date(2025, 10, 8)) == ()
+
+
+MAKE_UP_DAYS = [
+    "2024-02-04",
+    "2024-02-18",
+    "2024-04-07",
+    "2024-04-28",
+    "2024-05-11",
+    "2024-09-14",
+    "2024-09-29",
+    "2024-10-12",
+    "2025-01-26",
+    "2025-02-08",
+    "2025-04-27",
+    "2025-09-28",
+    "2025-10-11",
+    "2026-01-04",
+    "2026-02-14",
+    "2026-02-28",
+    "2026-05-09",
+    "2026-09-20",
+    "2026-10-10",
+]
+"""Days of weekends on which offices work and exchanges do not, by the yearly notices of the State Council."""
+
+
+@pytest.mark.parametrize("day", [*MAKE_UP_DAYS, "2024-02-09"])
+def test_case_30_days_on_which_offices_work_are_no_sessions(day: str) -> None:
+    assert not calendar.is_session(dt.date.fromisoformat(day))
+
+
+def test_case_30_the_spring_festival_of_2025_closes_the_exchange_from_its_eve_on() -> None:
+    around = calendar.sessions_between(dt.date(2025, 1, 24), dt.date(2025, 2, 7))
+    assert [day.isoformat() for day in around] == [
+        "2025-01-24",
+        "2025-01-27",
+        "2025-02-05",
+        "2025-02-06",
+        "2025-02-07",
+    ]
 
 
 def test_closed_weekdays_are_the_holidays() -> None:

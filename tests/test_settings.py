@@ -174,3 +174,16 @@ def test_a_wrong_market_source_is_refused_and_no_token_repeated(section: dict[st
     with pytest.raises(SettingsError, match=told) as refused:
         load_settings(overrides=section)
     assert "f00dfeed" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("waits", "needed"),
+    [
+        ({"delay_seconds": 20, "timeout_seconds": 15, "longest_wait_seconds": 1}, 35),
+        ({"delay_seconds": 1, "timeout_seconds": 1, "longest_wait_seconds": 35}, 35),
+    ],
+)
+def test_a_crawl_is_not_stopped_while_it_waits_as_it_is_told_to(waits: dict[str, float], needed: int) -> None:
+    load_settings(overrides={"crawl": {**waits, "silence_seconds": needed + 1}})
+    with pytest.raises(SettingsError, match=rf"silence_seconds {needed} must exceed every wait \({needed} s\)"):
+        load_settings(overrides={"crawl": {**waits, "silence_seconds": needed}})

@@ -10,13 +10,17 @@ import scrapy
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
+from twisted.python.failure import Failure
 
 from crawlers.channel import Channel
 from crawlers.items import Article
-from crawlers.middlewares import NETWORK_FAILURES, Blocked, Disallowed
-from crawlers.pages import PageFailure, PageState
+from crawlers.middlewares import NETWORK_FAILURES, Blocked, Disallowed, in_words
+from crawlers.pages import PageFailure, PageState, what_it_is
 from crawlers.records import ChannelEnd, Job, PageRead, Probe, Record, Window
-from crawlers.walk import SHANGHAI, Span, Walk, instant, probe
+from crawlers.walk import SHANGHAI, Span, Walk, body_of, instant, probe
+
+_GONE = (404, 410)
+"""The pages that sites show with these are full of scripts; what they mention says nothing."""
 
 told = object()
 """Signal: a `Record` was made. Handlers get it as `record`, pages before their articles are yielded."""
@@ -89,7 +93,8 @@ class NewsSpider(scrapy.Spider):
         end = dt.datetime.combine(window.last + dt.timedelta(days=1), dt.time(), SHANGHAI)
         span = Span(since, min(end, self.job.started_at), position)
         most_pages = self.settings.getint("MOST_PAGES")
-        return Walk(self.name, channel, span, self.fetch, self.job.started_at, most_pages)
+        at_once = self.settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
+        return Walk(self.name, channel, span, self.fetch, self.job.started_at, most_pages, at_once)
 
     async def fetch(self, request: Request) -> Response:
         """A page, by way of all middleware: robots, delays, retries, limits.
@@ -107,15 +112,20 @@ class NewsSpider(scrapy.Spider):
         except Blocked as refused:
             raise PageFailure(PageState.BLOCKED, str(refused)) from refused
         except IgnoreRequest as refused:
-            raise PageFailure(PageState.FETCH_ERROR, f"{where}: leads to a host that is not the site's") from refused
+            raise PageFailure(PageState.FETCH_ERROR, f"{where}: not followed: {refused}") from refused
         except NETWORK_FAILURES as failed:
-            raise PageFailure(PageState.FETCH_ERROR, f"{where}: {type(failed).__name__}") from failed
-        if response.status not in (200, *request.meta.get("handle_httpstatus_list", ())):
-            raise PageFailure(PageState.FETCH_ERROR, f"{where}: HTTP {response.status}")
-        return response
+            raise PageFailure(PageState.FETCH_ERROR, f"{where}: {in_words(failed)}") from failed
+        if response.status in (200, *request.meta.get("handle_httpstatus_list", ())):
+            return response
+        failure = PageFailure(PageState.UNSUPPORTED, f"{where}: HTTP {response.status}")
+        if response.status not in _GONE and what_it_is(failure, body_of(response)).state is PageState.BLOCKED:
+            raise what_it_is(failure, body_of(response))
+        raise PageFailure(PageState.FETCH_ERROR, failure.reason)
 
     def _tell(self, record: Record) -> None:
-        self.crawler.signals.send_catch_log(told, record=record)
+        for _, outcome in self.crawler.signals.send_catch_log(told, record=record):
+            if isinstance(outcome, Failure):  # a record that nobody could take must not pass for one that was
+                outcome.raiseException()
         if isinstance(record, ChannelEnd) and record.state is not PageState.OK:
             self.logger.error("%s: %s", record.channel, record.reason)
         elif isinstance(record, ChannelEnd):

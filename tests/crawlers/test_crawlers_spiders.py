@@ -58,3 +58,16 @@ def test_records_reach_those_who_listen_to_the_crawler() -> None:
     end = ChannelEnd("telegraph", 0, PageState.OK, "", at(1709568000).isoformat())
     spider._tell(end)
     assert heard == [end]
+
+
+def test_a_record_that_its_listener_cannot_take_stops_the_spider() -> None:
+    crawler = get_crawler(ClsSpider)
+
+    def fail(record: Record) -> None:
+        raise BrokenPipeError
+
+    crawler.signals.connect(fail, signal=told, weak=False)
+    spider = ClsSpider(job=JOB)
+    spider.crawler = crawler
+    with pytest.raises(BrokenPipeError):
+        spider._tell(ChannelEnd("telegraph", 0, PageState.OK, "", at(1709568000).isoformat()))

@@ -92,7 +92,7 @@ def test_a_crawl_by_command_brings_days_and_coverage_tells_of_them(sites: Runnin
     assert "partial days" not in table
 
 
-def test_a_broken_source_fails_for_itself_alone(sites: Running, home: Path, run: Command) -> None:
+def test_case_01_a_broken_source_fails_for_itself_alone(sites: Running, home: Path, run: Command) -> None:
     sites.order(faults=[{"kind": "404", "host": "www.cls.cn"}])
     told = run(crawl_command, "--from", YESTERDAY.isoformat(), "--json")
     assert told.exit_code == 1

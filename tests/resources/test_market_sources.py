@@ -86,7 +86,7 @@ def test_tushare_gives_the_benchmark_from_lots_and_thousands_of_yuan(tushare_ser
     assert [call["ts_code"] for call in tushare_service.calls("index_daily")] == ["000852.SH"]
 
 
-def test_rows_of_the_stock_000852_are_told_and_left_out(tushare_service: TushareService) -> None:
+def test_case_29_rows_of_the_stock_000852_are_told_and_left_out(tushare_service: TushareService) -> None:
     bar = {"fields": ["ts_code", "trade_date", "close"]}
     items = [["000852.SZ", "20250106", 7.1], ["000852.SH", "20250107", 1861.0]]
     tushare_service.first(1, Reply({"code": 0, "msg": "", "data": {**bar, "items": items}}))
@@ -230,7 +230,7 @@ def test_csindex_gives_the_benchmark_in_shares_and_yuan(csindex_site: CsIndexSit
     assert got.problems == ()
 
 
-def test_the_echo_of_the_first_day_is_never_a_bar(csindex_site: CsIndexSite) -> None:
+def test_case_29_the_echo_of_the_first_day_is_never_a_bar(csindex_site: CsIndexSite) -> None:
     """On 2025-01-20 the newest session has no data yet; the site echoes one under the asked day."""
     monday = dt.date(2025, 1, 20)
     site = changed(csindex_site, lambda row: None if row["tradeDate"] == "20250120" else row)
@@ -246,7 +246,7 @@ def test_an_echo_on_a_closed_day_leaves_the_other_rows_and_no_complaint(csindex_
     assert got.problems == ()
 
 
-def test_null_numbers_stay_missing(csindex_site: CsIndexSite) -> None:
+def test_case_29_null_numbers_stay_missing(csindex_site: CsIndexSite) -> None:
     gone = dict.fromkeys(("open", "high", "low", "tradingVol"))
     site = changed(csindex_site, lambda row: {**row, **gone} if row["tradeDate"] == "20250107" else row)
     row = csindex(site).frame.set_index("session").loc["2025-01-07"]
@@ -254,7 +254,7 @@ def test_null_numbers_stay_missing(csindex_site: CsIndexSite) -> None:
     assert row["close"] == bar_numbers("000852", dt.date(2025, 1, 7))["close"]
 
 
-def test_numbers_as_texts_are_numbers(csindex_site: CsIndexSite) -> None:
+def test_case_29_numbers_as_texts_are_numbers(csindex_site: CsIndexSite) -> None:
     texts = ("close", "tradingVol", "tradingValue")
     site = changed(csindex_site, lambda row: {**row, **{name: str(row[name]) for name in texts}})
     pd.testing.assert_frame_equal(csindex(site).frame, expected("000852", 14_500 * 1e6, 1_600 * 1e8))
@@ -283,7 +283,7 @@ def test_a_unit_that_changed_is_told(csindex_site: CsIndexSite) -> None:
 
 
 @pytest.mark.parametrize("empty", [[], None])
-def test_an_empty_answer_is_told(csindex_site: CsIndexSite, empty: object) -> None:
+def test_case_29_an_empty_answer_is_told(csindex_site: CsIndexSite, empty: object) -> None:
     csindex_site.first(9, Reply({"code": 200, "data": empty}))
     got = csindex(csindex_site)
     assert got.frame.empty
@@ -300,7 +300,7 @@ def test_an_empty_answer_is_told(csindex_site: CsIndexSite, empty: object) -> No
         (CAPTCHA, "blocks us"),
     ],
 )
-def test_a_broken_site_is_a_clear_error(csindex_site: CsIndexSite, trouble: Reply, told: str) -> None:
+def test_case_29_a_broken_site_is_a_clear_error(csindex_site: CsIndexSite, trouble: Reply, told: str) -> None:
     csindex_site.first(99, trouble)
     with pytest.raises(SourceError, match=f"csindex: .*{told}"):
         csindex(csindex_site)
