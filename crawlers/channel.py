@@ -27,6 +27,7 @@ class Channel(ABC):
         seeks: cursors are page numbers from "1" on, so the walk may search for the page where a day begins.
         shifts: cursors name pages by number, of a day say, so new items push known rows to later pages.
         slack: rows may stand out of order by this much.
+        ties_hide: a second with more rows than a page holds hides the rest: its cursor cannot point into a second.
         proves: paging it back shows that a day is complete (False: only the newest rows can be had).
     """
 
@@ -35,6 +36,7 @@ class Channel(ABC):
     seeks: ClassVar[bool] = False
     shifts: ClassVar[bool] = False
     slack: ClassVar[dt.timedelta] = dt.timedelta(minutes=2)
+    ties_hide: ClassVar[bool] = False
     proves: ClassVar[bool] = True
 
     @abstractmethod
@@ -76,6 +78,8 @@ class BySecond(Channel):
     Rows of the second at a page's border may stand on both sides of it, so the next page is asked for one second
     later: what it repeats is known by its id.
     """
+
+    ties_hide = True
 
     def first(self, until: dt.datetime) -> str:
         """The first second that is not before `until`."""

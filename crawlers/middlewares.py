@@ -16,6 +16,8 @@ from typing import Protocol
 from protego import Protego
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares import cookies
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.exceptions import (
     CannotResolveHostError,
     DownloadCancelledError,
@@ -27,6 +29,7 @@ from scrapy.exceptions import (
 )
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
+from tldextract import TLDExtract
 from twisted.internet.error import ConnectError, ConnectionClosed
 from twisted.web.client import RequestGenerationFailed, RequestTransmissionFailed
 
@@ -181,6 +184,15 @@ class Pauses:
 
 
 _CAPTCHA = ("captcha", "check_code", "waf_auth", "verify", "/login", "passport.")
+
+
+class Cookies(CookiesMiddleware):
+    """Scrapy's, which judges domains by a public list: by the copy that comes with the package, so that nobody is asked
+    for a newer one."""
+
+    def __init__(self, debug: bool = False) -> None:
+        super().__init__(debug)
+        cookies._split_domain = TLDExtract(suffix_list_urls=(), include_psl_private_domains=True)
 
 
 class Refusals:

@@ -57,6 +57,7 @@ class PageRead:
         unreadable: rows set aside, one line each.
         missing: days for which a body could not be fetched, with the number of such articles: they are not told, and
             the day is not complete.
+        doubts: days of which something may be hidden, with the reason: they are not complete either.
         notes: what the user should know.
     """
 
@@ -67,6 +68,7 @@ class PageRead:
     dropped: Mapping[str, int] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
     missing: Mapping[str, int] = field(default_factory=dict)
+    doubts: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -36,6 +36,8 @@ DOWNLOADER_MIDDLEWARES = {
     "crawlers.middlewares.Robots": 100,
     "crawlers.middlewares.BackOff": 550,
     "crawlers.middlewares.Refusals": 610,
+    "crawlers.middlewares.Cookies": 700,
+    "scrapy.downloadermiddlewares.cookies.CookiesMiddleware": None,
 }
 
 EXTENSIONS = {"crawlers.middlewares.Pauses": 0}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from zoneinfo import ZoneInfo
 
@@ -59,6 +59,11 @@ class Span:
 def in_words(defect: Exception) -> str:
     """A defect for people; the log has its traceback."""
     return f"a defect of the crawler: {type(defect).__name__}: {str(defect)[:200]}"
+
+
+def _day(moment: dt.datetime) -> str:
+    """The ISO day in Asia/Shanghai."""
+    return moment.astimezone(SHANGHAI).date().isoformat()
 
 
 def instant(moment: dt.datetime) -> str:
@@ -115,8 +120,8 @@ class Walk:
         for _ in range(self.most_pages):
             page = await self._page(cursor)
             fresh = [row for row in page.rows if row.source_id not in self._told]
-            following, notes = self._following(page, cursor, bool(fresh))
-            yield await self._read(page, fresh, notes)
+            following, doubts = self._following(page, cursor, bool(fresh))
+            yield await self._read(page, fresh, doubts)
             if self._reached <= self.span.since:
                 yield self._end(PageState.OK, "")
                 return
@@ -127,26 +132,31 @@ class Walk:
             cursor = following
         yield self._end(PageState.FETCH_ERROR, f"gave up after {self.most_pages} pages, at {instant(self._reached)}")
 
-    def _following(self, page: ListPage, cursor: str, brought_new: bool) -> tuple[str | None, tuple[str, ...]]:
-        """Cursor of the next page; what the user should know of the step."""
+    def _following(self, page: ListPage, cursor: str, brought_new: bool) -> tuple[str | None, dict[str, str]]:
+        """Cursor of the next page; days that the step may have lost something of, with the reason."""
         self._idle = 0 if brought_new or not page.rows else self._idle + 1
         if page.following is None or not page.rows:
-            return page.following, ()
+            return page.following, {}
         if self.channel.seeks or self.channel.shifts:  # new items push known ones to the next page
             if self._idle > _MOST_SHIFTED:
                 raise PageFailure(
                     PageState.FETCH_ERROR, f"the site does not heed the page number: {cursor} is as before"
                 )
-            return page.following, ()
+            return page.following, {}
         one_second = len({row.published_at for row in page.rows}) == 1
         if self._idle and not one_second:
             raise PageFailure(PageState.FETCH_ERROR, f"the site does not heed the cursor {cursor}: the same rows again")
         if page.following != cursor:
-            return page.following, ()
+            return page.following, {}
         beyond = self.channel.beyond(cursor)
         if beyond is None:
             raise PageFailure(PageState.FETCH_ERROR, f"the list does not go on: {cursor} follows itself")
-        return beyond, (f"a page of items of one second, at {cursor}: if there are more of it, they were not seen",)
+        if not self.channel.ties_hide or len(page.rows) == 1:
+            return beyond, {}
+        second = page.rows[0].published_at
+        return beyond, {
+            _day(second): f"a whole page of items of {instant(second)}: if there are more, they were not seen"
+        }
 
     async def _beginning(self) -> str:
         """Cursor to begin at. Where that is a page number, the page is searched for: its rows reach `until`."""
@@ -186,8 +196,9 @@ class Walk:
     async def _asked(self, cursor: str) -> ListPage:
         return _listed(self.channel, await self.fetch(self.channel.request(cursor)), cursor)
 
-    async def _read(self, page: ListPage, fresh: Sequence[Row], notes: tuple[str, ...]) -> PageRead:
+    async def _read(self, page: ListPage, fresh: Sequence[Row], doubts: Mapping[str, str]) -> PageRead:
         """What is told of a page: its rows of the span, with their bodies."""
+        notes: tuple[str, ...] = ()
         dropped: Counter[str] = Counter()
         missing: Counter[str] = Counter()
         wanted = []
@@ -209,7 +220,7 @@ class Walk:
         articles = []
         for row, (found, failure) in zip(wanted, complete, strict=True):
             if failure is not None:
-                missing[row.published_at.astimezone(SHANGHAI).date().isoformat()] += 1
+                missing[_day(row.published_at)] += 1
                 notes = (*notes, f"{row.url or row.source_id}: {failure.reason}")
             elif found.dropped == _NO_TEXT and row.content:  # the list's digest is all there is to read
                 articles.append(self._article(row))
@@ -226,6 +237,7 @@ class Walk:
             dict(dropped),
             page.unreadable,
             dict(missing),
+            doubts,
             notes,
         )
 

@@ -395,6 +395,7 @@ class _Crawl:
     _waiting: list[Article] = field(default_factory=list)
     _reached: dict[tuple[int, str], dt.datetime] = field(default_factory=dict)
     _missing: dict[str, Counter[str]] = field(default_factory=dict)
+    _doubts: dict[str, dict[str, str]] = field(default_factory=dict)
     _unreadable: int = 0
     _landed_at: float = field(default_factory=time.monotonic)
 
@@ -470,6 +471,7 @@ class _Crawl:
         for line in (*page.unreadable, *page.notes):
             self._note(f"{page.channel}: {line}")
         self._missing.setdefault(page.channel, Counter()).update(page.missing)
+        self._doubts.setdefault(page.channel, {}).update(page.doubts)
         self._reached[page.window, page.channel] = dt.datetime.fromisoformat(page.reached)
         late = time.monotonic() - self._landed_at > _SECONDS_AT_MOST
         if len(self._waiting) >= _ARTICLES_AT_ONCE or (late and self._waiting):
@@ -505,12 +507,19 @@ class _Crawl:
         self._waiting.clear()
         self._landed_at = time.monotonic()
         for (position, channel), instant in self._reached.items():
-            missing: Mapping[str, int] = self._missing.get(channel, {})
-            self.known = rules.reached(self.known, self.spans[position], channel, instant, missing)
+            self.known = rules.reached(self.known, self.spans[position], channel, instant, self._lacks(channel))
         self.sites.coverage.write(self.known)
         done = sum(1 for day in self._asked if self.known.days[day.isoformat()].state is not DayState.PARTIAL)
         landed = self.counts.added + self.counts.updated + self.counts.known
         self.advance(self.job.source, done, len(self._asked), landed)
+
+    def _lacks(self, channel: str) -> dict[str, str]:
+        """What days lack though their pages were reached."""
+        bodies = {
+            day: f"{count} article{'' if count == 1 else 's'} whose body could not be fetched"
+            for day, count in self._missing.get(channel, {}).items()
+        }
+        return {**self._doubts.get(channel, {}), **bodies}
 
     def _item(self, article: Article) -> NewsItem | None:
         """The article as it will land; None, with a note, if it cannot."""

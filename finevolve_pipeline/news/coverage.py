@@ -156,7 +156,7 @@ def begun(coverage: SourceCoverage, spans: Iterable[Span], now: dt.datetime, set
 
 
 def reached(
-    coverage: SourceCoverage, span: Span, channel: str, instant: dt.datetime, missing: Mapping[str, int]
+    coverage: SourceCoverage, span: Span, channel: str, instant: dt.datetime, lacks: Mapping[str, str]
 ) -> SourceCoverage:
     """The coverage after a list was read back to an instant.
 
@@ -165,16 +165,14 @@ def reached(
         span: what is crawled.
         channel: the list.
         instant: everything of the span from here on has been brought.
-        missing: ISO day -> articles whose body could not be fetched.
+        lacks: ISO day -> what its pages did not give, though they were reached.
     """
     days = dict(coverage.days)
     for day in days_of(span):
         if starts_at(day) < instant:
             break
-        count = missing.get(day.isoformat(), 0)
-        reason = f"{count} article{'' if count == 1 else 's'} whose body could not be fetched" if count else ""
         known = days[day.isoformat()]
-        days[day.isoformat()] = replace(known, channels={**known.channels, channel: reason})
+        days[day.isoformat()] = replace(known, channels={**known.channels, channel: lacks.get(day.isoformat(), "")})
     return replace(coverage, days=days)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from engine import Engine, Told
 from local_crawls import NOW, crawl_settings
+from scrapy.downloadermiddlewares import cookies as scrapy_cookies
 from scrapy.http import Response
 from scripted_site import Asked, Reply, Scripted, in_json, serving
 
-from crawlers.middlewares import retry_after
+from crawlers.middlewares import Cookies, retry_after
 from crawlers.pages import PageState
 from finevolve_pipeline.calendar import SHANGHAI
 
@@ -387,3 +388,10 @@ def test_case_03_a_captcha_under_another_status_is_a_refusal_but_a_page_not_foun
     page = "<html><script src=/captcha.js></script></html>"
     assert crawl(always(Reply(page, 405)))[0].end.state is PageState.BLOCKED
     assert crawl(always(Reply(page, 404)))[0].end.state is PageState.FETCH_ERROR
+
+
+def test_domains_of_cookies_are_judged_without_asking_anybody() -> None:
+    Cookies()
+    assert scrapy_cookies._split_domain.suffix_list_urls == ()
+    assert scrapy_cookies._is_public_domain("com.cn")
+    assert not scrapy_cookies._is_public_domain("yuncaijing.com")

@@ -104,7 +104,9 @@ def test_a_day_stays_open_until_it_has_settled(asked: dt.datetime, state: DaySta
 def test_a_body_that_could_not_be_fetched_keeps_its_day_partial() -> None:
     span = Span(day(1), day(2), ("feed",))
     known = begun(NOTHING, [span], NOW, SETTLE)
-    known = reached(known, span, "feed", starts_at(day(1)), {"2026-05-01": 2})
+    known = reached(
+        known, span, "feed", starts_at(day(1)), {"2026-05-01": "2 articles whose body could not be fetched"}
+    )
     assert known.days["2026-05-02"].state is DayState.COMPLETE
     assert known.days["2026-05-01"].reason == "feed: 2 articles whose body could not be fetched"
 
