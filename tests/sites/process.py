@@ -94,7 +94,7 @@ def running(*arguments: str) -> Iterator[Running]:
             raise RuntimeError(f"tests.sites {' '.join(arguments)}: ended with {child.wait()} before it served")
         yield Running(json.loads(line)["port"])
     finally:
-        child.terminate()
-        child.wait(10)
+        child.kill()  # it keeps nothing, and a signal that can be ignored may be
+        child.wait()
         if child.stdout is not None:
             child.stdout.close()
