@@ -194,6 +194,7 @@ def died_often(
     return home, stages, seen
 
 
+@pytest.mark.slow
 def test_a_home_that_died_often_ends_as_one_that_never_died(
     finevolve: Finevolve,
     config: Path,
@@ -272,6 +273,7 @@ FOLDER_DEATHS: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_report_that_replaces_another_is_whole_whenever_its_writer_dies(
     finevolve: Finevolve, config: Path, expected: Path, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def test_experiments_share_one_run_and_ask_each_question_once(bench: Bench, serv
     assert len(server.delivered) == seen
 
 
+@pytest.mark.slow
 def test_killed_and_run_again_asks_nothing_twice_and_ends_with_the_same_bytes(
     bench: Bench, server: ModelServer, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def test_failures_on_the_way_are_counted_in_the_manifest_and_change_no_predictio
     assert sum(manifest.counts.invalid for manifest in manifests) == 0
 
 
+@pytest.mark.slow
 def test_a_budget_is_never_crossed_and_what_was_spent_counts_after_a_resume(bench: Bench, server: ModelServer) -> None:
     bench.serve(server.base_url)
     said = bench.run("--budget", "0.15").expect(1)
@@ -259,6 +261,7 @@ def test_without_a_key_nothing_is_asked_and_the_variable_is_named(bench: Bench, 
     bench.finevolve("doctor", home=bench.home, config=bench.config, environment=KEY).expect()
 
 
+@pytest.mark.slow
 def test_the_key_is_in_no_file_no_output_and_no_process_list(bench: Bench, server: ModelServer) -> None:
     bench.serve(server.base_url, tagger="served")
     server.latency = 0.02
