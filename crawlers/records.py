@@ -57,6 +57,8 @@ class PageRead:
         unreadable: rows set aside, one line each.
         missing: days for which a body could not be fetched, with the number of such articles: they are not told, and
             the day is not complete.
+        newest: publication of the newest row that the list is known to have, ISO 8601; empty if none. A day is only
+            proved by a list that has gone on after it.
         doubts: days of which something may be hidden, with the reason: they are not complete either.
         notes: what the user should know.
     """
@@ -69,6 +71,7 @@ class PageRead:
     unreadable: tuple[str, ...] = ()
     missing: Mapping[str, int] = field(default_factory=dict)
     doubts: Mapping[str, str] = field(default_factory=dict)
+    newest: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -81,7 +84,7 @@ class ChannelEnd:
         reason: why, empty if ok.
         reached: as in `PageRead`.
         ends: the list ended at `reached`, before the window's start: the site serves no more.
-        newest: publication of the newest row seen, empty if none.
+        newest: as in `PageRead`.
     """
 
     channel: str

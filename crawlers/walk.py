@@ -43,6 +43,9 @@ _ENOUGH = 5
 _MOST_FAILED = 10
 """Pages of articles in a row that may fail; a site that answers none of them is not asked for all the others."""
 
+_SILENT_PAGES = 3
+"""Pages without rows (days without news, of a list by day) that are passed to find the newest one."""
+
 _MOST_SHIFTED = 3
 """Pages in a row that may bring nothing new while a list by page number shifts."""
 
@@ -82,6 +85,7 @@ class Walk:
         fetch: asks for a page.
         crawled_at: put into each article.
         most_pages: the walk gives up after that many list pages.
+        newest: publication of the newest row that the list is known to have, None if nothing is known.
         at_once: pages of articles that are under way at a time. The others wait here, not in Scrapy's queues, so that
             none of them goes out after a refusal.
     """
@@ -93,8 +97,8 @@ class Walk:
     crawled_at: dt.datetime
     most_pages: int
     at_once: int = 1
+    newest: dt.datetime | None = None
     _told: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    _newest: dt.datetime | None = None
     _idle: int = 0
     _reached: dt.datetime = field(init=False)
 
@@ -116,6 +120,8 @@ class Walk:
             raise
 
     async def _pages(self) -> AsyncIterator[PageRead | ChannelEnd]:
+        if self.channel.proves and self.span.until < self.crawled_at:
+            await self._look_at_the_newest()
         cursor = await self._beginning()
         for _ in range(self.most_pages):
             page = await self._page(cursor)
@@ -125,12 +131,30 @@ class Walk:
             if self._reached <= self.span.since:
                 yield self._end(PageState.OK, "")
                 return
+            if following is None and not self._told:
+                yield self._end(PageState.EMPTY, f"the list has no rows before {instant(self.span.until)}")
+                return
             if following is None:
                 reason = f"the list ends at {instant(self._reached)}: the site serves nothing older"
                 yield self._end(PageState.OK, reason, ends=True)
                 return
             cursor = following
         yield self._end(PageState.FETCH_ERROR, f"gave up after {self.most_pages} pages, at {instant(self._reached)}")
+
+    async def _look_at_the_newest(self) -> None:
+        """Learn of the list's newest row, if none after the span is known: a list that stands still looks complete."""
+        if self.newest is not None and self.newest >= self.span.until:
+            return
+        cursor: str | None = "1" if self.channel.seeks else self.channel.first(self.crawled_at)
+        for _ in range(_SILENT_PAGES):
+            if cursor is None:
+                return
+            page = await self._page(cursor)
+            times = [row.published_at for row in page.rows if not row.pinned]
+            if times:
+                self.newest = max(times) if self.newest is None else max(self.newest, *times)
+                return
+            cursor = page.following
 
     def _following(self, page: ListPage, cursor: str, brought_new: bool) -> tuple[str | None, dict[str, str]]:
         """Cursor of the next page; days that the step may have lost something of, with the reason."""
@@ -238,6 +262,7 @@ class Walk:
             page.unreadable,
             dict(missing),
             doubts,
+            "" if self.newest is None else instant(self.newest),
             notes,
         )
 
@@ -303,7 +328,7 @@ class Walk:
         if len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
         if not row.pinned:
-            self._newest = row.published_at if self._newest is None else max(self._newest, row.published_at)
+            self.newest = row.published_at if self.newest is None else max(self.newest, row.published_at)
 
     def _article(self, row: Row) -> Article:
         return Article(
@@ -318,7 +343,7 @@ class Walk:
         )
 
     def _end(self, state: PageState, reason: str, *, ends: bool = False) -> ChannelEnd:
-        newest = "" if self._newest is None else instant(self._newest)
+        newest = "" if self.newest is None else instant(self.newest)
         return ChannelEnd(self.channel.name, self.span.position, state, reason, instant(self._reached), ends, newest)
 
 

@@ -396,6 +396,7 @@ class _Crawl:
     _reached: dict[tuple[int, str], dt.datetime] = field(default_factory=dict)
     _missing: dict[str, Counter[str]] = field(default_factory=dict)
     _doubts: dict[str, dict[str, str]] = field(default_factory=dict)
+    _newest: dict[str, dt.datetime] = field(default_factory=dict)
     _unreadable: int = 0
     _landed_at: float = field(default_factory=time.monotonic)
 
@@ -472,6 +473,8 @@ class _Crawl:
             self._note(f"{page.channel}: {line}")
         self._missing.setdefault(page.channel, Counter()).update(page.missing)
         self._doubts.setdefault(page.channel, {}).update(page.doubts)
+        if page.newest:
+            self._newest[page.channel] = dt.datetime.fromisoformat(page.newest)
         self._reached[page.window, page.channel] = dt.datetime.fromisoformat(page.reached)
         late = time.monotonic() - self._landed_at > _SECONDS_AT_MOST
         if len(self._waiting) >= _ARTICLES_AT_ONCE or (late and self._waiting):
@@ -507,7 +510,9 @@ class _Crawl:
         self._waiting.clear()
         self._landed_at = time.monotonic()
         for (position, channel), instant in self._reached.items():
-            self.known = rules.reached(self.known, self.spans[position], channel, instant, self._lacks(channel))
+            newest = self._newest.get(channel) if self._proves[channel] else self.job.started_at
+            span, lacks = self.spans[position], self._lacks(channel)
+            self.known = rules.reached(self.known, span, channel, instant, newest, lacks)
         self.sites.coverage.write(self.known)
         done = sum(1 for day in self._asked if self.known.days[day.isoformat()].state is not DayState.PARTIAL)
         landed = self.counts.added + self.counts.updated + self.counts.known

@@ -66,13 +66,16 @@ class NewsSpider(scrapy.Spider):
 
     async def start(self) -> AsyncIterator[Article]:
         """Walk every channel of every window, newest days first; a refusal ends the source."""
+        newest: dict[str, dt.datetime | None] = {}
         for position, window in enumerate(self.job.windows):
             if self.job.probe:
                 self._tell(await probe(self.channel(window.channels[0]), self.job.started_at, self.fetch))
                 continue
             for name in window.channels:
-                channel = self.channel(name)
-                async for record in self._walk(channel, window, position).pages():
+                walk = self._walk(self.channel(name), window, position)
+                walk.newest = newest.get(name)
+                async for record in walk.pages():
+                    newest[name] = walk.newest
                     self._tell(record)
                     if isinstance(record, PageRead):
                         for article in record.articles:

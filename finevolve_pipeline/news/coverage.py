@@ -156,7 +156,12 @@ def begun(coverage: SourceCoverage, spans: Iterable[Span], now: dt.datetime, set
 
 
 def reached(
-    coverage: SourceCoverage, span: Span, channel: str, instant: dt.datetime, lacks: Mapping[str, str]
+    coverage: SourceCoverage,
+    span: Span,
+    channel: str,
+    instant: dt.datetime,
+    newest: dt.datetime | None,
+    lacks: Mapping[str, str],
 ) -> SourceCoverage:
     """The coverage after a list was read back to an instant.
 
@@ -165,6 +170,8 @@ def reached(
         span: what is crawled.
         channel: the list.
         instant: everything of the span from here on has been brought.
+        newest: publication of the newest row that the list has. Days that it has not gone beyond may lack articles
+            that are still to come: a list can stand still.
         lacks: ISO day -> what its pages did not give, though they were reached.
     """
     days = dict(coverage.days)
@@ -172,7 +179,11 @@ def reached(
         if starts_at(day) < instant:
             break
         known = days[day.isoformat()]
-        days[day.isoformat()] = replace(known, channels={**known.channels, channel: lacks.get(day.isoformat(), "")})
+        reason = lacks.get(day.isoformat(), "")
+        if not reason and not known.open and (newest is None or newest < ends_at(day)):
+            seen = "nothing" if newest is None else f"the newest is of {newest.astimezone(SHANGHAI):%Y-%m-%d %H:%M}"
+            reason = f"the list has not gone on since ({seen}): it may stand still"
+        days[day.isoformat()] = replace(known, channels={**known.channels, channel: reason})
     return replace(coverage, days=days)
 
 

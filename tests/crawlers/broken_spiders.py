@@ -10,14 +10,14 @@ from crawlers.spiders.cls import Telegraph
 
 
 class Broken(Telegraph):
-    """Reads one page, and fails on the next."""
+    """Reads the newest page and another one, and fails on the next."""
 
     pages = 0
 
     def read(self, response: Response, cursor: str) -> ListPage:
         """See the class."""
         type(self).pages += 1
-        if self.pages > 1:
+        if self.pages > 2:
             raise ZeroDivisionError("division by zero")
         return super().read(response, cursor)
 

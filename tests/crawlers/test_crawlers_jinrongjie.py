@@ -248,9 +248,10 @@ def test_a_day_without_file_is_complete_only_once_an_older_day_has_one():
     assert (walk.articles, walk.end.ends, len(walk.asked)) == ([], False, 2)
 
 
-def test_a_site_without_files_has_ended():
+def test_case_10_a_site_without_any_file_is_empty():
     walk = walked(Yaowen(), "2023-01-01", "2024-03-06", files({}))
-    assert (walk.end.ends, walk.end.reached, len(walk.asked)) == (True, at("2024-03-06").isoformat(), LONGEST_SILENCE)
+    assert (walk.end.state, walk.end.ends) == (PageState.EMPTY, False)
+    assert (walk.end.reached, len(walk.asked)) == (at("2024-03-06").isoformat(), LONGEST_SILENCE)
 
 
 def test_case_01_a_404_is_an_answer_for_a_days_file_alone():

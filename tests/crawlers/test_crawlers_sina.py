@@ -357,7 +357,7 @@ def test_case_10_a_day_without_stories_is_complete_only_once_an_older_day_brings
     seen = walked(Roll(), "2024-03-05", "2024-03-06", rolling({"2024-03-03": 30}))
     assert (seen.end.ends, seen.end.state) == (False, PageState.OK)
     none = walked(Roll(), "2024-03-05", "2024-03-06", rolling({}))
-    assert (none.end.ends, none.end.reached) == (True, at("2024-03-06").isoformat())
+    assert (none.end.state, none.end.reached) == (PageState.EMPTY, at("2024-03-06").isoformat())
 
 
 def test_case_05_a_day_that_is_not_heeded_ends_the_walk():

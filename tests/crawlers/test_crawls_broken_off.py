@@ -44,7 +44,7 @@ def told(source: str, channel: str, reached: str = START) -> list[str]:
     """What a good child tells: a page with two articles, and that the window was read down to `reached`."""
     articles = (article(source, 1), article(source, 2, "2026-05-18T09:00:00+08:00"))
     end = ChannelEnd(channel, 0, PageState.OK, "", reached)
-    return [encode(PageRead(channel, 0, articles, reached)), encode(end)]
+    return [encode(PageRead(channel, 0, articles, reached, newest=NOW.isoformat())), encode(end)]
 
 
 Pretend = Callable[[str], None]
@@ -203,7 +203,7 @@ def sites(server: Running, monkeypatch: pytest.MonkeyPatch) -> Running:
 
 
 FAULTS = [
-    {"kind": "captcha", "host": "api-one.wallstcn.com", "after": 1},
+    {"kind": "captcha", "host": "api-one.wallstcn.com", "after": 2},
     {"kind": "robots-disallow", "host": "gateway.jrj.com", "name": "/jrj-news/"},
     {"kind": "500", "host": "www.yuncaijing.com", "path": "/news/modal", "after": 20, "times": 4},
 ]
@@ -225,7 +225,7 @@ def test_sources_fail_each_for_itself_and_a_later_crawl_makes_up_for_all(sites: 
     assert not any(one.went_through for one in found.values())
     # After the captcha nothing was asked; what came before it stays.
     lives = [target for _, host, _, target, *_ in requests if host == "api-one.wallstcn.com"]
-    assert len(lives) == 3  # robots.txt, a page, the captcha
+    assert len(lives) == 4  # robots.txt, the newest page, a page, the captcha
     assert found["wallstreetcn"].counts.added > 0
     # One list of JRJ is forbidden; it was not asked, and the other one was read.
     jrj = {target.partition("?")[0] for _, host, _, target, *_ in requests if host == "gateway.jrj.com"}

@@ -104,6 +104,33 @@ def test_case_01_a_broken_source_fails_for_itself_alone(sites: Running, home: Pa
     assert partial.count("HTTP 404") == 2
 
 
+def test_case_09_days_behind_a_stale_list_are_not_complete_and_are_asked_for_again(
+    sites: Running, home: Path, run: Command
+) -> None:
+    first = (TODAY - dt.timedelta(days=4)).isoformat()
+    sites.order(faults=[{"kind": "stale", "host": "www.cls.cn", "seconds": 2 * 86_400}])
+    told = run(crawl_command, "--source", "cls", "--from", first, "--json")
+    assert told.exit_code == 1
+    assert json.loads(told.stdout)["sources"][0]["partial"] == 2
+    days = json.loads(run(coverage_command, "--json").stdout)["sources"]["cls"]["days"]
+    assert "may stand still" in days[YESTERDAY.isoformat()]["reason"]
+
+    sites.order(clear=True)
+    mended = json.loads(run(crawl_command, "--source", "cls", "--from", first, "--json").stdout)["sources"][0]
+    assert (mended["asked"], mended["partial"], mended["complete"]) == (3, 0, 2)
+
+
+def test_days_before_the_lists_reach_say_nothing_of_it(sites: Running, home: Path, run: Command) -> None:
+    told = run(crawl_command, "--source", "cls", "--from", "1990-01-01", "--to", "1990-01-02", "--json")
+    assert told.exit_code == 1
+    one = json.loads(told.stdout)["sources"][0]
+    assert (one["state"], one["reason"]) == (
+        "empty",
+        "telegraph: the list has no rows before 1990-01-03T00:00:00+08:00",
+    )
+    assert json.loads(run(coverage_command, "--json").stdout)["sources"]["cls"]["earliest"] is None
+
+
 def test_a_second_crawl_of_a_source_is_refused_while_one_is_under_way(sites: Running, home: Path, run: Command) -> None:
     with CoverageStore(home).crawling("cls"), CoverageStore(home).crawling("sina"):
         told = run(crawl_command, "--from", YESTERDAY.isoformat())

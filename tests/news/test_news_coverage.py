@@ -72,16 +72,16 @@ def test_a_day_is_complete_once_every_list_reached_its_start() -> None:
     span = Span(day(1), day(3), ("feed", "roll"))
     known = begun(NOTHING, [span], NOW, SETTLE)
     assert {one.state for one in known.days.values()} == {DayState.PARTIAL}
-    known = reached(known, span, "feed", starts_at(day(1)), {})
+    known = reached(known, span, "feed", starts_at(day(1)), NOW, {})
     assert {one.state for one in known.days.values()} == {DayState.PARTIAL}
-    known = reached(known, span, "roll", starts_at(day(2)) - dt.timedelta(seconds=1), {})
+    known = reached(known, span, "roll", starts_at(day(2)) - dt.timedelta(seconds=1), NOW, {})
     assert [known.days[day(n).isoformat()].state for n in (1, 2, 3)] == ["partial", "complete", "complete"]
 
 
 def test_a_second_short_of_its_start_is_not_complete() -> None:
     span = Span(day(1), day(1), ("feed",))
     known = begun(NOTHING, [span], NOW, SETTLE)
-    known = reached(known, span, "feed", starts_at(day(1)) + dt.timedelta(seconds=1), {})
+    known = reached(known, span, "feed", starts_at(day(1)) + dt.timedelta(seconds=1), NOW, {})
     assert known.days["2026-05-01"].state is DayState.PARTIAL
 
 
@@ -96,7 +96,7 @@ def test_a_second_short_of_its_start_is_not_complete() -> None:
 )
 def test_a_day_stays_open_until_it_has_settled(asked: dt.datetime, state: DayState) -> None:
     span = Span(day(20), day(20), ("feed",))
-    known = reached(begun(NOTHING, [span], asked, SETTLE), span, "feed", starts_at(day(20)), {})
+    known = reached(begun(NOTHING, [span], asked, SETTLE), span, "feed", starts_at(day(20)), asked, {})
     assert known.days["2026-05-20"].state is state
     assert bool(plan(known, days(20), ["feed"], asked)) is (state is DayState.OPEN)
 
@@ -104,18 +104,35 @@ def test_a_day_stays_open_until_it_has_settled(asked: dt.datetime, state: DaySta
 def test_a_body_that_could_not_be_fetched_keeps_its_day_partial() -> None:
     span = Span(day(1), day(2), ("feed",))
     known = begun(NOTHING, [span], NOW, SETTLE)
-    known = reached(
-        known, span, "feed", starts_at(day(1)), {"2026-05-01": "2 articles whose body could not be fetched"}
-    )
+    lacks = {"2026-05-01": "2 articles whose body could not be fetched"}
+    known = reached(known, span, "feed", starts_at(day(1)), NOW, lacks)
     assert known.days["2026-05-02"].state is DayState.COMPLETE
     assert known.days["2026-05-01"].reason == "feed: 2 articles whose body could not be fetched"
+
+
+@pytest.mark.parametrize(
+    ("newest", "complete"),
+    [
+        (dt.datetime(2026, 5, 4, 0, 0, tzinfo=SHANGHAI), ["2026-05-01", "2026-05-02", "2026-05-03"]),
+        (dt.datetime(2026, 5, 3, 23, 59, 59, tzinfo=SHANGHAI), ["2026-05-01", "2026-05-02"]),
+        (dt.datetime(2026, 5, 1, 20, 0, tzinfo=SHANGHAI), []),
+        (None, []),
+    ],
+)
+def test_a_list_that_stands_still_proves_no_day_that_it_has_not_gone_beyond(
+    newest: dt.datetime | None, complete: list[str]
+) -> None:
+    span = Span(day(1), day(3), ("feed",))
+    known = reached(begun(NOTHING, [span], NOW, SETTLE), span, "feed", starts_at(day(1)), newest, {})
+    assert [name for name, one in sorted(known.days.items()) if one.state is DayState.COMPLETE] == complete
+    assert all("may stand still" in one.reason for one in known.days.values() if one.state is not DayState.COMPLETE)
 
 
 def test_a_list_that_stops_says_why_for_the_days_it_did_not_reach() -> None:
     span = Span(day(1), day(3), ("feed",))
     known = begun(NOTHING, [span], NOW, SETTLE)
     instant = starts_at(day(2))
-    known = stopped(reached(known, span, "feed", instant, {}), span, "feed", instant, "the list ends here")
+    known = stopped(reached(known, span, "feed", instant, NOW, {}), span, "feed", instant, "the list ends here")
     assert [one.reason for _, one in sorted(known.days.items())] == ["feed: the list ends here", "", ""]
 
 
