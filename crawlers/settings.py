@@ -3,6 +3,7 @@
 BOT_NAME = "finevolve"
 SPIDER_MODULES = ["crawlers.spiders"]
 NEWSPIDER_MODULE = "crawlers.spiders"
+COMMANDS_MODULE = "crawlers.commands"
 
 # Some of the sites answer nothing to a name that does not begin like a browser's; the name itself is honest.
 USER_AGENT = "Mozilla/5.0 (compatible; FinEvolvePipeline/0.1)"

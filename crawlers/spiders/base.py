@@ -62,6 +62,8 @@ class NewsSpider(scrapy.Spider):
         if days[1] < days[0]:
             raise ValueError(f"{cls.name}: from={days[0]} lies after to={days[1]}")
         names = tuple(filter(None, arguments.get("channels", "").split(","))) or cls.default_channels
+        for name in names:
+            cls.channel(name)
         return Job(cls.name, (Window(days[0], days[1], names),), now)
 
     async def start(self) -> AsyncIterator[Article]:
@@ -83,13 +85,14 @@ class NewsSpider(scrapy.Spider):
                     elif record.state is PageState.BLOCKED:
                         return
 
-    def channel(self, name: str) -> Channel:
+    @classmethod
+    def channel(cls, name: str) -> Channel:
         """A channel by name. Raises `ValueError` if the source has none of that name."""
-        for channel in self.channels:
+        for channel in cls.channels:
             if channel.name == name:
                 return channel()
-        known = ", ".join(channel.name for channel in self.channels)
-        raise ValueError(f"{self.name}: no channel {name!r}; there are {known}")
+        known = ", ".join(channel.name for channel in cls.channels)
+        raise ValueError(f"{cls.name}: no channel {name!r}; there are {known}")
 
     def _walk(self, channel: Channel, window: Window, position: int) -> Walk:
         since = dt.datetime.combine(window.first, dt.time(), SHANGHAI)

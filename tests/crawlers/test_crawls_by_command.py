@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +17,14 @@ from local_crawls import HANDLER
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.cli.crawl import coverage_command, crawl_command
+from finevolve_pipeline.cli.imports import import_group
 from finevolve_pipeline.cli.inspect import doctor_command
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.partitions import DATE, SOURCE
 from finevolve_pipeline.settings import load_settings
 from resources.coverage_store import CoverageStore, CrawlLockedError
 from resources.table_store import TableStore
-from tests.sites.process import Running, running
+from tests.sites.process import REPOSITORY, Running, running
 
 TODAY = dt.datetime.now(SHANGHAI).date()
 YESTERDAY = TODAY - dt.timedelta(days=1)
@@ -213,3 +215,43 @@ def test_nothing_is_asked_where_crawling_is_not_enabled(sites: Running, home: Pa
             .success
         )
     assert sites.told()["counts"] == {}
+
+
+def alone(sites: Running, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`scrapy crawl` from the root of the repository, as README tells."""
+    handlers = json.dumps({"http": HANDLER, "https": HANDLER})
+    options = [("SITES_AT", sites.at), ("DOWNLOAD_HANDLERS", handlers), ("DOWNLOAD_DELAY", "0")]
+    options += [("AUTOTHROTTLE_ENABLED", "0"), ("BACK_OFF_SECONDS", "0.01"), ("BACK_OFF_ATTEMPTS", "2")]
+    given = [part for name, value in options for part in ("-s", f"{name}={value}")]
+    command = [sys.executable, "-m", "scrapy", "crawl", "cls", "-O", str(folder / "cls.jsonl"), *given, *arguments]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+
+
+def test_a_spider_alone_writes_a_file_that_can_be_imported(
+    sites: Running, home: Path, tmp_path: Path, run: Command
+) -> None:
+    told = alone(sites, tmp_path, "-a", f"from={YESTERDAY}", "-a", f"to={YESTERDAY}")
+    assert told.returncode == 0, told.stderr
+    articles = [json.loads(line) for line in (tmp_path / "cls.jsonl").read_text("utf-8").splitlines()]
+    held = sites.truth("cls", start=YESTERDAY.isoformat(), end=YESTERDAY.isoformat())["public"]
+    assert {one["source_id"] for one in articles} == {one["id"] for one in held}
+    assert run(import_group, "news", str(tmp_path / "cls.jsonl")).exit_code == 0
+    assert TableStore(home).landing.news_counts() == {("cls", YESTERDAY.isoformat()): len(articles)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "arguments"),
+    [
+        ({"kind": "404"}, []),
+        ({"kind": "stuck-cursor"}, ["-a", f"from={TODAY - dt.timedelta(days=4)}"]),
+        (None, ["-a", "channels=bogus"]),
+        (None, ["-a", "from=yesterday"]),
+    ],
+)
+def test_a_spider_alone_ends_with_1_where_not_all_was_read(
+    fault: dict[str, str] | None, arguments: list[str], sites: Running, tmp_path: Path
+) -> None:
+    if fault is not None:
+        sites.order(faults=[{"host": "www.cls.cn", **fault}])
+    told = alone(sites, tmp_path, "-a", f"from={YESTERDAY}", "-a", f"to={YESTERDAY}", *arguments)
+    assert told.returncode == 1, told.stderr
