@@ -141,7 +141,7 @@ def verify_command(repair: bool, set_aside: bool, as_json: bool) -> None:
         health = cache.verify() if cache.is_there() else Health(entries=0)
         if set_aside and health.structure:
             aside = cache.set_aside()
-            messages.print(f"{cache.path.name} cannot be read; it lies at {str(aside)} now")
+            messages.print(f"{cache.path.name} cannot be read; it lies at {aside} now")
             health = Health(entries=0)
         deleted = cache.delete(one.key for one in health.damaged) if repair and health.damaged else 0
         findings.append((cache.path, health, deleted))

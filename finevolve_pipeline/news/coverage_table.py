@@ -16,7 +16,6 @@ from functools import cached_property
 from finevolve_pipeline.calendar import days_between
 from finevolve_pipeline.news.coverage import DayState, SourceCoverage
 
-
 UNREADABLE = "unreadable"
 """State of a source whose coverage file cannot be read; its reason says why and what to do."""
 
