@@ -145,6 +145,8 @@ class RowsReader:
                 if "date" in columns and not self._span.first <= read_day(plain[columns["date"]]) <= self._span.last:
                     continue
                 self._rows += 1
+                if "close" not in columns:  # an empty close is a gap, none at all is another format
+                    raise RowError(f"no close among its columns {', '.join(map(str, row))}"[:200])
                 bar = self._reader.bar(self._rows, plain, columns)
                 if bar is None:
                     continue

@@ -1,4 +1,4 @@
-"""What `finevolve crawl` tells of sources that were not asked, and what stays readable in its lines. No site is asked."""
+"""What `finevolve crawl` tells of sources that it could not ask, and of days outside the news span."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from finevolve_pipeline.cli.crawl import crawl_command
 from finevolve_pipeline.news.coverage import DayCoverage, SourceCoverage
 from resources.coverage_store import CoverageStore
 
-DAYS = ["--from", "2026-05-03", "--to", "2026-05-05"]
-LATER = dt.datetime(2026, 5, 6, 9, tzinfo=SHANGHAI)
+DAYS = ["--from", "2023-12-30", "--to", "2024-01-01"]
+LATER = dt.datetime(2024, 1, 2, 9, tzinfo=SHANGHAI)
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CoverageStore:
     """cls: two of three days complete, one partial."""
     (tmp_path / "finevolve.toml").write_text(
-        '[news]\nsources = ["cls"]\nfirst_day = 2026-05-04\n[experiments]\nmechanisms = ["pipe"]\n', "utf-8"
+        '[news]\nsources = ["cls"]\n[experiments]\nmechanisms = ["pipe"]\n', "utf-8"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FINEVOLVE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FINEVOLVE_CONFIG", raising=False)
     store = CoverageStore(tmp_path / "home")
-    days = {f"2026-05-0{day}": DayCoverage({"telegraph": "HTTP 403" if day == 5 else ""}, LATER) for day in (3, 4, 5)}
+    reasons = {"2023-12-30": "", "2023-12-31": "", "2024-01-01": "HTTP 403"}
+    days = {day: DayCoverage({"telegraph": reason}, LATER) for day, reason in reasons.items()}
     store.write(SourceCoverage("cls", days))
     return store
 
@@ -73,5 +74,5 @@ def test_the_section_to_change_is_named_in_the_warning(kept: CoverageStore, monk
     monkeypatch.setattr(output.messages, "_width", 300)
     with kept.crawling("cls"):
         told = crawl()
-    assert "1 of 3 days lie outside the news span" in told.stderr
+    assert "2 of 3 days lie outside the news span" in told.stderr
     assert "set [news] first_day and last_day in finevolve.toml" in told.stderr
