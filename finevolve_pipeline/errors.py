@@ -86,6 +86,12 @@ class SourceError(FinEvolveError):
     exit_code = 1
 
 
+class CredentialError(SourceError):
+    """The token of a source is not set, or is none: nothing was asked."""
+
+    exit_code = 2
+
+
 class BudgetError(FinEvolveError):
     """A call that could take the spending beyond the budget; it was not made.
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from finevolve_pipeline.errors import FinEvolveError, TableError
+from finevolve_pipeline.errors import FinEvolveError, SettingsError, TableError
 from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.news.coverage import SourceCoverage, of_document, to_document
-from finevolve_pipeline.news.coverage_table import CoverageTable, all_sources, coverage_table
+from finevolve_pipeline.news.coverage_table import UNREADABLE, CoverageTable, all_sources, coverage_table
 
 
 class CrawlLockedError(FinEvolveError):
@@ -38,7 +38,7 @@ class CoverageStore:
             return of_document(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return SourceCoverage(source)
-        except (ValueError, TypeError, KeyError, AttributeError) as broken:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as broken:
             raise TableError(
                 f"{path}: not readable ({broken}); delete it, the days will be asked for again"
             ) from broken
@@ -63,6 +63,9 @@ class CoverageStore:
     ) -> CoverageTable:
         """What is known of all sources, beside what landed of them.
 
+        A source whose file cannot be read is there in the state `unreadable`, with the reason: it costs the others
+        nothing.
+
         Args:
             configured: sources of the settings; they come first, the others that hold anything follow.
             counts: (source, ISO day) -> articles that landed (`Landing.news_counts`).
@@ -70,10 +73,19 @@ class CoverageStore:
             first, last: days before and after are left out; None: no bound.
 
         Raises:
-            TableError: the file of one of them cannot be read.
+            SettingsError: one of `only` is neither configured, nor did anything of it land, nor was it ever asked.
         """
-        names = only or all_sources(configured, (source for source, _ in counts), self.sources())
-        return coverage_table([self.read(name) for name in names], counts, first=first, last=last)
+        known = all_sources(configured, (source for source, _ in counts), self.sources())
+        for name in only:
+            if name not in known:
+                raise SettingsError(f"source {name!r}: not among {', '.join(known)}; add it to [news] sources")
+        return coverage_table([self._shown(name) for name in only or known], counts, first=first, last=last)
+
+    def _shown(self, source: str) -> SourceCoverage:
+        try:
+            return self.read(source)
+        except TableError as broken:
+            return SourceCoverage(source, state=UNREADABLE, reason=str(broken))
 
     @contextmanager
     def crawling(self, source: str) -> Iterator[None]:

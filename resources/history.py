@@ -51,6 +51,7 @@ class SourceReport:
         rows: rows received.
         news: what they did in the landing store.
         rejected: rows that cannot be used.
+        unfinished: days (ISO) that were answered and are not finished, since rows of them cannot be had or used.
         problems: what people should know.
         error: why the source was given up; empty if it was not.
     """
@@ -61,8 +62,21 @@ class SourceReport:
     rows: int = 0
     news: NewsCounts = field(default_factory=NewsCounts)
     rejected: int = 0
+    unfinished: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     error: str = ""
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What did not succeed, for people: the source was given up, or days of it lack rows."""
+        told = [self.error] if self.error else []
+        if self.unfinished:
+            days = f"{len(self.unfinished):,} day{'' if len(self.unfinished) == 1 else 's'}"
+            told.append(
+                f"{self.source}: rows of {days} cannot be had or used, first {self.unfinished[0]}; such days stay "
+                "unfinished: the same command asks for them again"
+            )
+        return tuple(told)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -76,6 +90,7 @@ class SourceReport:
             "updated": self.news.updated,
             "known": self.news.known,
             "rejected": self.rejected,
+            "days_unfinished": self.unfinished,
             "problems": self.problems,
             "error": self.error or None,
         }
@@ -182,11 +197,17 @@ class _Source:
                 rows += part
         except CrowdedError as crowded:
             self._report.problems.append(f"{day}: {crowded}")
+            self._report.unfinished.append(day.isoformat())
             return
         self._report.asked += 1
         self._report.rows += len(rows)
         self._counts[day.isoformat()] = len(rows)
-        gathered.items += self._items(rows, asked_at)
+        items = self._items(rows, asked_at)
+        gathered.items += items
+        # A day of which a row cannot be used may be whole once the service is mended, or we are.
+        if len(items) < len(rows):
+            self._report.unfinished.append(day.isoformat())
+            return
         # A day without a row may be one that the service has lost, so it stays open.
         if rows and asked_at >= start + _DAY + LATE:
             gathered.finished[day.isoformat()] = len(rows)

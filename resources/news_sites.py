@@ -25,7 +25,7 @@ from crawlers import settings as scrapy_project
 from crawlers.items import Article
 from crawlers.pages import PageState
 from crawlers.records import ChannelEnd, Job, PageRead, Probe, Record, Window, decode, encode_job
-from finevolve_pipeline.errors import FinEvolveError, SettingsError
+from finevolve_pipeline.errors import FinEvolveError, SettingsError, TableError
 from finevolve_pipeline.importing import RowError
 from finevolve_pipeline.news import coverage as rules
 from finevolve_pipeline.news.coverage import DayState, SourceCoverage
@@ -75,6 +75,7 @@ class Crawled:
         notes: what the user should know, one line each, the first ones.
         newest: newest publication seen, ISO; empty if none.
         seconds: wall time.
+        days_known: whether anything is known of the asked days; if not, their numbers say nothing.
     """
 
     source: str
@@ -90,6 +91,7 @@ class Crawled:
     notes: tuple[str, ...] = ()
     newest: str = ""
     seconds: float = 0.0
+    days_known: bool = True
 
     @property
     def went_through(self) -> bool:
@@ -189,10 +191,25 @@ class NewsSites:
             try:
                 return self._bring(source, wanted[source], channels[source], now, again, advance)
             except FinEvolveError as failed:
-                return Crawled(source, state=_state_of(failed), reason=str(failed), partial=len(set(wanted[source])))
+                reason = str(failed).removeprefix(f"{source}: ")
+                return self._as_known(Crawled(source, state=_state_of(failed), reason=reason), wanted[source])
 
         with ThreadPoolExecutor(self.settings.sources_at_once) as threads:
             return tuple(threads.map(one, wanted))
+
+    def _as_known(self, failed: Crawled, days: Iterable[dt.date]) -> Crawled:
+        """A crawl that failed, with what is known of its days from before."""
+        try:
+            known = self.coverage.read(failed.source).days
+        except TableError:
+            return replace(failed, days_known=False)
+        states = Counter(known[key].state for day in set(days) if (key := day.isoformat()) in known)
+        return replace(
+            failed,
+            complete=states[DayState.COMPLETE],
+            partial=states[DayState.PARTIAL],
+            open=states[DayState.OPEN],
+        )
 
     def probe(self, sources: Iterable[str], now: dt.datetime) -> dict[str, Probe]:
         """What the newest page of each source's first list is like: one polite request a source."""

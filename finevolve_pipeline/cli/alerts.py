@@ -45,8 +45,8 @@ def test_command(as_json: bool) -> None:
     else:
         for name, taken, said in outcomes:
             if taken:
-                results.print(f"{name}: {said}", markup=False)
+                results.print(f"{name}: {said}")
             else:
-                messages.print(f"{name}: not sent: {said}", markup=False)
+                messages.print(f"{name}: not sent: {said}")
     if not all(taken for _, taken, _ in outcomes):
         raise click.exceptions.Exit(1)

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.markup import escape
 
 from finevolve_pipeline.cli.output import Pipeline, emit_json, json_option, messages, print_table, results
 from finevolve_pipeline.errors import CacheError
@@ -52,7 +51,7 @@ def export_command(file: Path, backbones: tuple[str, ...], as_json: bool) -> Non
     known = _identities(pipeline, backbones or answers.backbones())
     manifest = export_bundle(file, answers, vectors, known, backbones or None)
     for name in sorted({one.backbone for one in manifest.contents} - known.keys()):
-        messages.print(f"{escape(name)}: not in the settings, so the bundle does not say how it was asked")
+        messages.print(f"{name}: not in the settings, so the bundle does not say how it was asked")
     if as_json:
         emit_json({"bundle": str(file), "bytes": file.stat().st_size} | _described(manifest))
         return
@@ -82,7 +81,7 @@ def import_command(file: Path, replace: bool, as_json: bool) -> None:
     fate = "replaced" if replace else "differ, kept"
     print_table(f"imported {file}", ["", "new", "same", fate], [_tally_row(*row) for row in rows])
     for name, difference in other.items():
-        messages.print(f"{name} was asked with other settings, so its answers will not be found: {escape(difference)}")
+        messages.print(f"{name} was asked with other settings, so its answers will not be found: {difference}")
 
 
 @cache_group.command("stats")
@@ -142,7 +141,7 @@ def verify_command(repair: bool, set_aside: bool, as_json: bool) -> None:
         health = cache.verify() if cache.is_there() else Health(entries=0)
         if set_aside and health.structure:
             aside = cache.set_aside()
-            messages.print(f"{cache.path.name} cannot be read; it lies at {escape(str(aside))} now")
+            messages.print(f"{cache.path.name} cannot be read; it lies at {aside} now")
             health = Health(entries=0)
         deleted = cache.delete(one.key for one in health.damaged) if repair and health.damaged else 0
         findings.append((cache.path, health, deleted))
@@ -159,9 +158,9 @@ def verify_command(repair: bool, set_aside: bool, as_json: bool) -> None:
         )
         for path, health, _ in findings:
             for one in health.damaged:
-                messages.print(f"{path.name}: {one.key.hex()} is damaged ({escape(one.about)})")
+                messages.print(f"{path.name}: {one.key.hex()} is damaged ({one.about})")
             for line in health.structure:
-                messages.print(f"{path.name}: {escape(line)}")
+                messages.print(f"{path.name}: {line}")
             if health.structure:
                 messages.print(f"{path.name}: `finevolve cache verify --set-aside` makes room for a new one")
     if any(health.structure or len(health.damaged) > deleted for _, health, deleted in findings):

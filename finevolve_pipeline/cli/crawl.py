@@ -25,7 +25,7 @@ from finevolve_pipeline.cli.output import (
     results,
 )
 from finevolve_pipeline.errors import SettingsError
-from finevolve_pipeline.news.coverage_table import CoverageTable, SourceDay, Standing
+from finevolve_pipeline.news.coverage_table import UNREADABLE, CoverageTable, SourceDay, Standing
 from resources.coverage_store import CoverageStore, CrawlLockedError
 from resources.news_sites import Crawled, NewsSites
 
@@ -105,9 +105,9 @@ def _document(one: Crawled) -> dict[str, object]:
         "state": one.state,
         "reason": one.reason,
         "asked": one.asked,
-        "complete": one.complete,
-        "partial": one.partial,
-        "open": one.open,
+        "complete": one.complete if one.days_known else None,
+        "partial": one.partial if one.days_known else None,
+        "open": one.open if one.days_known else None,
         "articles": {
             "added": one.counts.added,
             "updated": one.counts.updated,
@@ -128,9 +128,7 @@ def _print(crawled: Sequence[Crawled]) -> None:
         [
             one.source,
             one.state if one.asked or one.state != "ok" else "nothing to ask",
-            str(one.complete),
-            str(one.partial),
-            str(one.open),
+            *(str(days) if one.days_known else "" for days in (one.complete, one.partial, one.open)),
             f"{one.counts.added:,}",
             f"{one.counts.known + one.counts.updated:,}",
             str(sum(one.dropped.values())),
@@ -140,18 +138,26 @@ def _print(crawled: Sequence[Crawled]) -> None:
     ]
     columns = ["source", "state", "complete", "partial", "open", "new articles", "known", "left out", "newest"]
     print_table("days and articles by source", columns, rows)
+    told_at_the_end = _only_locked(crawled)
     for one in crawled:
-        if one.reason:
-            messages.print(f"{one.source}: {one.reason}", markup=False)
+        if one.reason and one not in told_at_the_end:
+            messages.print(f"{one.source}: {one.reason}")
         for line in one.notes[:_SHOWN_NOTES]:
-            messages.print(f"{one.source}: {line}", markup=False)
+            messages.print(f"{one.source}: {line}")
+
+
+def _only_locked(crawled: Sequence[Crawled]) -> list[Crawled]:
+    """Sources that another process is crawling, if nothing else went wrong."""
+    failed = [one for one in crawled if not one.went_through]
+    return failed if all(one.state == _LOCKED for one in failed) else []
 
 
 def _end(crawled: Sequence[Crawled]) -> None:
     """Exit with what did not succeed."""
     failed = [one for one in crawled if not one.went_through]
-    if failed and all(one.state == _LOCKED for one in failed):
-        raise CrawlLockedError("; ".join(one.reason for one in failed))
+    locked = _only_locked(crawled)
+    if locked:
+        raise CrawlLockedError("; ".join(f"{one.source}: {one.reason}" for one in locked))
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -167,19 +173,26 @@ def coverage_command(
 ) -> None:
     """Articles by day and source, and what is known of each day: complete, partial (why), open, imported.
 
-    `imported` days came from files or another service: how complete they are is not known here.
+    `imported` days came from files or another service: how complete they are is not known here. Exit code 1 if what is
+    known of a source cannot be read; the others are shown as ever.
     """
+    if first is not None and last is not None and first > last:
+        raise click.UsageError(f"--from {first} lies after --to {last}")
     pipeline = Pipeline.in_force()
     counts = pipeline.store.landing.news_counts()
     table = CoverageStore(pipeline.home).table(
         pipeline.settings.news.sources, counts, only=sources, first=first, last=last
     )
     if as_json:
-        emit_json(table.document())
+        emit_json(table.document(Standing.PARTIAL if partial else None))
     elif partial:
         _print_partial(table)
     else:
         _print_coverage(table)
+    for source, why in table.unreadable.items():
+        messages.print(f"{source}: {UNREADABLE}: {why}", soft_wrap=True)
+    if table.unreadable:
+        raise click.exceptions.Exit(1)
 
 
 _MARKS = {Standing.COMPLETE: "", Standing.PARTIAL: "!", Standing.OPEN: "+", Standing.IMPORTED: "i"}
@@ -206,7 +219,8 @@ def _print_coverage(table: CoverageTable) -> None:
         print_table("articles by day (! partial, + open, i imported)", ["day", *table.sources], cells)
     doubtful = sum(1 for counts in table.standings.values() if counts[Standing.PARTIAL])
     if doubtful:
-        results.print(f"{doubtful} sources have partial days: `finevolve coverage --partial` tells why")
+        have = "1 source has" if doubtful == 1 else f"{doubtful} sources have"
+        results.print(f"{have} partial days: `finevolve coverage --partial` tells why")
 
 
 def _marked(found: SourceDay) -> str:
@@ -219,8 +233,8 @@ def _print_partial(table: CoverageTable) -> None:
     for day, source in partial:
         one = table.sources[source].days[day]
         crawls = f"{one.tries} crawl{'' if one.tries == 1 else 's'}"
-        results.print(f"{day} {source} ({crawls}): {one.reason}", markup=False, soft_wrap=True)
-    messages.print(f"{len(partial)} partial days")
+        results.print(f"{day} {source} ({crawls}): {one.reason}", soft_wrap=True)
+    messages.print(f"{len(partial)} partial day{'' if len(partial) == 1 else 's'}")
 
 
 _STALE_HOURS = 24.0

@@ -72,7 +72,7 @@ def memory_command(experiment: str, sector: str, as_of: dt.date | None, limit: i
         )
         return
     if not lists_experience(run, parts):
-        results.print(f"{run.key}: the mechanism {run.mechanism} keeps no experience", markup=False)
+        results.print(f"{run.key}: the mechanism {run.mechanism} keeps no experience")
         return
     _print_known(run, place, known, found, limit)
 

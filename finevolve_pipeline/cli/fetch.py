@@ -1,7 +1,8 @@
 """`finevolve fetch`: bars and the history of news from services, into the landing store.
 
-Only what is missing is asked for. Exit codes: 0 all sources answered; 1 a source is broken (the others were asked, and
-what they brought landed); 2 wrong use, or trading days that differ from the project's; 3 another import is writing.
+Only what is missing is asked for. Exit codes: 0 all sources answered; 1 a source is broken, or rows of it could not be
+had or used (the others were asked, and what they brought landed); 2 wrong use, a missing token, or trading days that
+differ from the project's; 3 another import is writing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from resources.history import SourceReport, fetch_news
 from resources.landing import BENCHMARK_BARS, INDUSTRY_BARS, register_sources
 from resources.market import Brought, bring, configured
 from resources.market.bringing import spanned
-from resources.market.sources import SOURCES
+from resources.market.sources import SOURCES, require_credentials
 from resources.market.tushare import NEWS_SOURCES, Tushare
 
 _FROM = click.option("--from", "first", type=Day(), help="First day (default: that of the settings' span).")
@@ -57,6 +58,8 @@ def market_command(
     require_folder(home)
     sessions, now = spanned(settings, first, last), dt.datetime.now(SHANGHAI)
     tables = _tables(settings, source)
+    for table in tables:
+        require_credentials(configured(settings, table) if source is None else (source,), settings)
     brought: list[Brought] = []
     with _progress("sessions", as_json) as progress:
         for table in tables:
@@ -68,8 +71,8 @@ def market_command(
             if not as_json:
                 _print_bars(one)
     if as_json:
-        emit_json({"tables": [one.document for one in brought], "errors": [e for one in brought for e in one.broken]})
-    _finish([w for one in brought for w in one.warnings], [error for one in brought for error in one.broken])
+        emit_json({"tables": [one.document for one in brought], "errors": [e for one in brought for e in one.failures]})
+    _finish([w for one in brought for w in one.warnings], [error for one in brought for error in one.failures])
 
 
 def _tables(settings: Settings, source: str | None) -> tuple[str, ...]:
@@ -113,7 +116,8 @@ def news_command(
 ) -> None:
     """Fetch the history of news, day by day.
 
-    A finished day is not asked for again, so an interrupted fetch goes on where it was.
+    A finished day is not asked for again, so an interrupted fetch goes on where it was. A day of which rows cannot be
+    had or used is not finished.
     """
     settings, home = load_settings(), finevolve_home()
     require_folder(home)
@@ -131,12 +135,14 @@ def news_command(
             client, home, wanted, days, lambda: dt.datetime.now(SHANGHAI), again=again, progress=progress
         )
     if as_json:
-        errors = [report.error for report in reports if report.error]
+        errors = [error for report in reports for error in report.failures]
         emit_json({"service": service, "sources": [report.document for report in reports], "errors": errors})
     else:
         for report in reports:
             click.echo(_line(report))
-    _finish([w for report in reports for w in report.problems], [r.error for r in reports if r.error])
+    _finish(
+        [w for report in reports for w in report.problems], [error for report in reports for error in report.failures]
+    )
 
 
 def _line(report: SourceReport) -> str:

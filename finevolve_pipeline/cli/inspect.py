@@ -92,7 +92,7 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
     )
     for facts in replays.values():
         if facts["refused"]:
-            results.print(facts["refused"], markup=False)
+            results.print(facts["refused"])
 
 
 def _replayed(pipeline: Pipeline, key: str, sessions: tuple[dt.date, ...], doubtful: set[str]) -> dict[str, Any]:

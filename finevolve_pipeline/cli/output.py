@@ -39,10 +39,11 @@ from resources.backbones import build_backbone
 from resources.embedders import build_embedder
 from resources.table_store import TableStore
 
-messages = Console(stderr=True, highlight=False)
+# Texts hold names of settings and foreign words: what stands in brackets is to be read, it is no style.
+messages = Console(stderr=True, highlight=False, markup=False)
 """Progress and messages."""
 
-results = Console(highlight=False)
+results = Console(highlight=False, markup=False)
 """Results, for people."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")

@@ -19,7 +19,7 @@ import pandas as pd
 
 from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.calendar import SHANGHAI
-from finevolve_pipeline.errors import CalendarError
+from finevolve_pipeline.errors import CalendarError, SourceError
 from finevolve_pipeline.importing import RowError, find_columns
 from finevolve_pipeline.market.importing import FIELDS, Bar, BarOptions, BarReader, is_missing, read_day
 from finevolve_pipeline.universe import BENCHMARK, CODES
@@ -43,10 +43,12 @@ class Fetched:
     Attributes:
         frame: `Bars`, by session and code, in shares and yuan.
         problems: what was wrong with the rest, for people; empty where nothing was.
+        unusable: codes for which an answer, or rows of one, could not be had or used.
     """
 
     frame: pd.DataFrame
     problems: tuple[str, ...] = ()
+    unusable: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,18 @@ class RowsReader:
         self._bars: list[Bar] = []
         self._bad: Counter[str] = Counter()
         self._problems: list[str] = []
+        self._unusable: set[str] = set()
         self._rows = 0
         self._columns = lru_cache(maxsize=100)(lambda present: find_columns(present, FIELDS, {}))
 
     def tell(self, problem: str) -> None:
         """Something is wrong with a whole answer."""
         self._problems.append(f"{self._layout.source}: {problem}")
+
+    def fail(self, code: str, problem: str) -> None:
+        """An answer about an index, or a part of it, could not be had or used."""
+        self._unusable.add(code)
+        self.tell(f"{code}: {problem}")
 
     def add(self, rows: Iterable[Mapping[str, Any]], code: str) -> None:
         """The rows of an answer about one index. Rows beyond the span are left out whatever they hold."""
@@ -137,6 +145,8 @@ class RowsReader:
                 if "date" in columns and not self._span.first <= read_day(plain[columns["date"]]) <= self._span.last:
                     continue
                 self._rows += 1
+                if "close" not in columns:  # an empty close is a gap, none at all is another format
+                    raise RowError(f"no close among its columns {', '.join(map(str, row))}"[:200])
                 bar = self._reader.bar(self._rows, plain, columns)
                 if bar is None:
                     continue
@@ -144,6 +154,7 @@ class RowsReader:
                     raise RowError(f"answers for index {bar.code}")
             except RowError as wrong:
                 self._bad[f"{code}: {wrong}"] += 1
+                self._unusable.add(code)
                 continue
             self._bars.append(bar)
 
@@ -156,7 +167,7 @@ class RowsReader:
         if bad:
             first = "; ".join(list(self._bad)[:_SHOWN])
             told.append(f"{self._layout.source}: {bad:,} of {self._rows:,} rows cannot be used, {first}")
-        return Fetched(frame, (*told, *self._reader.notes()))
+        return Fetched(frame, (*told, *self._reader.notes()), frozenset(self._unusable))
 
 
 def missing_closes(
@@ -225,9 +236,10 @@ def require_same_sessions(days: Collection[dt.date], first: dt.date, last: dt.da
 
     Raises:
         CalendarError: they differ between `first` and `last`; the text names the days.
+        SourceError: the source's list is empty, so it is the source that is broken.
     """
     if not days:
-        raise CalendarError(f"{source}: its calendar of trading days is empty; ask again, or leave the source out")
+        raise SourceError(f"{source}: its calendar of trading days is empty; ask again, or leave the source out")
     end = min(last, max(days))
     ours, theirs = set(calendar.sessions_between(first, last)), {day for day in days if first <= day <= last}
     ours = {day for day in ours if day <= end}

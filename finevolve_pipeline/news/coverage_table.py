@@ -16,6 +16,9 @@ from functools import cached_property
 from finevolve_pipeline.calendar import days_between
 from finevolve_pipeline.news.coverage import DayState, SourceCoverage
 
+UNREADABLE = "unreadable"
+"""State of a source whose coverage file cannot be read; its reason says why and what to do."""
+
 
 class Standing(StrEnum):
     """What is known of a source's day, crawled or not."""
@@ -24,7 +27,8 @@ class Standing(StrEnum):
     PARTIAL = DayState.PARTIAL.value
     OPEN = DayState.OPEN.value
     IMPORTED = "imported"
-    """It came from files or another service: how complete it is, is not known here."""
+    """It came from files or another service, or what its crawls found cannot be read: how complete it is, is not known
+    here."""
     NEVER_ASKED = "never asked"
 
 
@@ -135,8 +139,13 @@ class CoverageTable:
         if span is not None:
             yield span
 
-    def document(self) -> dict[str, object]:
-        """As plain values: what `finevolve coverage --json` prints."""
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Sources whose coverage cannot be read, and why."""
+        return {source: one.reason for source, one in self.sources.items() if one.state == UNREADABLE}
+
+    def document(self, only: Standing | None = None) -> dict[str, object]:
+        """As plain values: what `finevolve coverage --json` prints; of days those of one standing, if it is given."""
         return {
             "sources": {
                 source: {
@@ -144,7 +153,11 @@ class CoverageTable:
                     "newest": one.newest or None,
                     "state": one.state or None,
                     "reason": one.reason,
-                    "days": {day: _day_document(self.at(source, day)) for day in self.days},
+                    "days": {
+                        day: _day_document(found)
+                        for day in self.days
+                        if (found := self.at(source, day)) and only in (None, found.standing)
+                    },
                 }
                 for source, one in self.sources.items()
             }

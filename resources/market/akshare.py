@@ -43,6 +43,9 @@ class AkShare:
                 f"akshare: the library cannot be loaded ({absent}); install the extra: "
                 "pip install 'finevolve-pipeline[akshare]'"
             ) from None
+        # It asks by this library, whose errors come through. Only these two kinds say that there was no answer.
+        errors: Any = import_module("requests").exceptions
+        self._unreached = (ConnectionError, TimeoutError, errors.ConnectionError, errors.Timeout)
         self._pace = Pace(self.name, politeness)
         self._histories: dict[str, pd.DataFrame] = {}
 
@@ -56,11 +59,11 @@ class AkShare:
                 rows = self._benchmark(code, span) if benchmark else self._industry(code)
             except SourceError as broken:
                 failed += 1
-                told = f"{code}: {str(broken).removeprefix(f'{self.name}: ')}"
+                told = str(broken).removeprefix(f"{self.name}: ")
                 if failed == position + 1 and failed in (GIVE_UP, len(codes)):
                     others = f"; nor could the {failed - 1} before it be had" if failed > 1 else ""
-                    raise SourceError(f"{self.name}: {told}{others}") from None
-                reader.tell(told)
+                    raise SourceError(f"{self.name}: {code}: {told}{others}") from None
+                reader.fail(code, told)
                 continue
             days = pd.to_datetime(rows["日期"]).dt.date
             wanted = rows[(days >= span.first) & (days <= span.last) | days.isna()]
@@ -91,6 +94,8 @@ class AkShare:
         def attempt() -> pd.DataFrame:
             try:
                 frame = _within(self._pace.politeness.deadline_seconds, function)
+            except self._unreached as broken:
+                raise TryAgainError(f"the site cannot be reached ({type(broken).__name__}: {broken})") from None
             except _BROKEN as broken:
                 raise TryAgainError(
                     f"the site's answer is not as expected ({type(broken).__name__}: {broken})"

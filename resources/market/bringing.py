@@ -48,6 +48,7 @@ class Asked:
         asked: sessions it was asked for.
         landed: what its bars did in the landing store (of a later source: where the first lacks one).
         problems: what was wrong with its answers.
+        unusable: codes for which it gave an answer, or rows, of no use.
         error: why it is broken; empty if it is not.
     """
 
@@ -55,6 +56,7 @@ class Asked:
     asked: int = 0
     landed: BarCounts = field(default_factory=BarCounts)
     problems: list[str] = field(default_factory=list)
+    unusable: set[str] = field(default_factory=set)
     error: str = ""
 
 
@@ -81,6 +83,28 @@ class Brought:
     def broken(self) -> tuple[str, ...]:
         """Errors of broken sources."""
         return tuple(asked.error for asked in self.sources if asked.error)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What did not succeed: broken sources, and closes still lacking of indices whose rows were of no use.
+
+        A close that no source has any row of is no failure: the index may be younger, or the source a little late.
+        """
+        absent = [
+            (day, lacking)
+            for day, codes in self.absent.items()
+            if (lacking := [code for code in codes if any(code in asked.unusable for asked in self.sources)])
+        ]
+        if not absent:
+            return self.broken
+        count = sum(len(lacking) for _, lacking in absent)
+        day, lacking = absent[0]
+        named = ", ".join(asked.source for asked in self.sources if asked.unusable)
+        return (
+            *self.broken,
+            f"{self.table}: rows of {named} could not be used and no other source has them: {count:,} closes lack, "
+            f"first {lacking[0]} {day}",
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -138,6 +162,7 @@ class _Work:
             self.progress(source.name, done, len(wanted))
             fetched = source.bars(self.table, codes_of(self.table), span, self.now)
             report.problems += [problem for problem in fetched.problems if problem not in report.problems]
+            report.unusable |= fetched.unusable
             bars = fetched.frame[fetched.frame["session"].isin([session.isoformat() for session in asked])]
             if beside is not None:
                 beside.merge_bars(self.table, bars)
@@ -181,6 +206,7 @@ def check_calendar(source: MarketSource, sessions: Sequence[dt.date], report: As
 
     Raises:
         CalendarError: they differ.
+        SourceError: the source knows none at all.
     """
     if not isinstance(source, CalendarSource) or not sessions:
         return

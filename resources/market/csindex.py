@@ -57,7 +57,7 @@ class CsIndex:
         ours = [row for row in rows if row.get("indexNameCn") in (None, "") or row["indexNameCn"] in NAMES]
         if len(ours) < len(rows):
             other = next(row["indexNameCn"] for row in rows if row not in ours)
-            reader.tell(f"{code}: {len(rows) - len(ours):,} rows are of {str(other)[:40]!r}, not of CSI1000: left out")
+            reader.fail(code, f"{len(rows) - len(ours):,} rows are of {str(other)[:40]!r}, not of CSI1000: left out")
         reader.add(({_COLUMNS[name]: row[name] for name in _COLUMNS if name in row} for row in ours), code)
 
 

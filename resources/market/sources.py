@@ -14,7 +14,7 @@ from resources.landing import BENCHMARK_BARS, Landing
 from resources.market.akshare import AkShare
 from resources.market.asking import Politeness
 from resources.market.csindex import CsIndex
-from resources.market.tushare import Tushare
+from resources.market.tushare import Tushare, read_token
 
 
 class MarketSource(Protocol):
@@ -58,6 +58,18 @@ SOURCES: dict[str, Callable[[Settings], MarketSource]] = {
     "tushare": lambda settings: Tushare(settings.tushare),
 }
 """How each is made."""
+
+_CREDENTIALS: dict[str, Callable[[Settings], str]] = {
+    "tushare": lambda settings: read_token(settings.tushare.token_variable),
+}
+"""Sources that want one, and how it is read."""
+
+
+def require_credentials(names: Sequence[str], settings: Settings) -> None:
+    """See that sources can be asked, before any is. Raises `CredentialError` naming the variable that is not set."""
+    for name in names:
+        if name in _CREDENTIALS:
+            _CREDENTIALS[name](settings)
 
 
 def build_source(name: str, settings: Settings) -> MarketSource:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from finevolve_pipeline.calendar import SHANGHAI
-from finevolve_pipeline.errors import SourceError
+from finevolve_pipeline.errors import CredentialError, SourceError
 from finevolve_pipeline.market.fetching import Fetched, Layout, RowsReader, Span
 from finevolve_pipeline.settings import TushareSettings
 from resources.market.asking import RESUME, Asker, Politeness, TryAgainError
@@ -48,7 +48,7 @@ class CrowdedError(SourceError):
 
 
 class Tushare:
-    """Client of the service. Raises `SourceError` if the token's variable is not set.
+    """Client of the service. Raises `CredentialError` if the token's variable is not set.
 
     Args:
         settings: the [tushare] section.
@@ -62,7 +62,7 @@ class Tushare:
         self, settings: TushareSettings, politeness: Politeness | None = None, news_rows: int = NEWS_ROWS
     ) -> None:
         self._settings = settings
-        self._token = _read_token(settings.token_variable)
+        self._token = read_token(settings.token_variable)
         self._news_rows = news_rows
         polite = politeness or Politeness(
             settings.requests_per_minute, settings.attempts, settings.deadline_seconds, settings.longest_wait_seconds
@@ -93,7 +93,7 @@ class Tushare:
             }
             rows, more = self.query(api, asked, _BAR_FIELDS)
             if more:
-                reader.tell(f"{code}: says that there are more rows than it gave for {span.first}..{span.last}")
+                reader.fail(code, f"says that there are more rows than it gave for {span.first}..{span.last}")
             if not rows:
                 reader.tell(f"{code} {span.first}..{span.last}: the answer is empty")
             reader.add(rows, code)
@@ -168,14 +168,15 @@ class Tushare:
         raise SourceError(f"{text}; the service refuses the request")
 
 
-def _read_token(variable: str) -> str:
+def read_token(variable: str) -> str:
+    """The account's token. Raises `CredentialError` if the variable does not hold one."""
     token = os.environ.get(variable, "").strip()
     if not token:
-        raise SourceError(
+        raise CredentialError(
             f"tushare: environment variable {variable} with the account's token is not set; `export {variable}=...`"
         )
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise SourceError(f"tushare: environment variable {variable} holds no token; set it to the token alone")
+        raise CredentialError(f"tushare: environment variable {variable} holds no token; set it to the token alone")
     return token
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from landed_news import landed_news
 
 from assets.publishing import news_coverage
@@ -16,8 +16,9 @@ from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.cli import output
 from finevolve_pipeline.cli.crawl import coverage_command
 from finevolve_pipeline.cli.output import Pipeline
-from finevolve_pipeline.errors import TableError
+from finevolve_pipeline.errors import SettingsError, TableError
 from finevolve_pipeline.evaluation.report.news_coverage import day_rows, source_table
+from finevolve_pipeline.evaluation.report.news_coverage import news_coverage as section_of
 from finevolve_pipeline.news.coverage import DayCoverage, SourceCoverage
 from resources.coverage_store import CoverageStore
 from resources.landing import Landing
@@ -96,7 +97,7 @@ def test_people_see_days_by_source_and_marks_by_day() -> None:
     assert lines["sina"][:6] == ["sina", "6", "0", "0", "0", "2"]
     assert lines["2026-05-04"] == ["2026-05-04", "1!", "2i"]
     assert lines["2026-05-05"] == ["2026-05-05", "+"]
-    assert "1 sources have partial days" in text
+    assert "1 source has partial days" in text
 
 
 @pytest.mark.usefixtures("home")
@@ -124,3 +125,68 @@ def test_a_file_that_cannot_be_read_is_named(home: Path) -> None:
     path.write_bytes(b"half a file")
     with pytest.raises(TableError, match=r"2026-05-01\.parquet: not readable .* delete it and import again"):
         told()
+
+
+def ended(*arguments: str) -> Result:
+    return CliRunner().invoke(coverage_command, list(arguments))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_source_that_nobody_knows_is_wrong_use() -> None:
+    found = ended("--source", "nope")
+    assert isinstance(found.exception, SettingsError)
+    assert str(found.exception) == "source 'nope': not among cls, yicai, sina; add it to [news] sources"
+    assert found.stdout == ""
+    assert ended("--source", "yicai").exit_code == 0  # in the settings, though nothing is known of it
+
+
+@pytest.mark.usefixtures("home")
+def test_a_span_that_ends_before_it_begins_is_wrong_use() -> None:
+    found = ended("--from", "2026-05-04", "--to", "2026-05-03")
+    assert found.exit_code == 2
+    assert "--from 2026-05-04 lies after --to 2026-05-03" in found.stderr
+    assert ended("--from", "2026-05-04", "--to", "2026-05-04").exit_code == 0
+
+
+@pytest.mark.usefixtures("home")
+def test_the_document_of_partial_days_has_no_others() -> None:
+    days = {source: one["days"] for source, one in document("--partial").items()}
+    day = {"articles": 1, "state": "partial", "reason": "roll: page 9: HTTP 403"}
+    assert days == {"cls": {"2026-05-04": day}, "yicai": {}, "sina": {}}
+
+
+def test_an_unreadable_coverage_file_costs_the_other_sources_nothing(home: Path) -> None:
+    before = document()
+    (home / "crawl" / "coverage" / "yicai.json").write_text("half a fi")
+    found = ended("--json")
+    shown = json.loads(found.stdout)["sources"]
+    assert found.exit_code == 1
+    assert {source: shown[source] for source in ("cls", "sina")} == {
+        source: before[source] for source in ("cls", "sina")
+    }
+    assert shown["yicai"]["state"] == "unreadable"
+    assert "delete it, the days will be asked for again" in shown["yicai"]["reason"]
+    table = ended()
+    assert table.exit_code == 1
+    assert "yicai.json: not readable" in table.stderr
+    assert ended("--source", "cls").exit_code == 0
+
+
+def test_the_report_shows_a_source_whose_coverage_is_unreadable(home: Path) -> None:
+    (home / "crawl" / "coverage" / "yicai.json").write_text("half a fi")
+    pipeline = Pipeline.in_force()
+    view = section_of(news_coverage(pipeline.graph, pipeline.store), ["cls", "yicai"])
+    assert "What is known of yicai is unreadable: " in view.sentence
+    assert view.sources is not None
+    rows = {row[0].text: [cell.text for cell in row[1:3]] for row in view.sources.rows}
+    assert rows["cls"] == ["blocked", "403"]
+    assert rows["yicai"][0] == "unreadable"
+    assert "yicai.json: not readable" in rows["yicai"][1]
+
+
+def test_an_unreadable_source_is_shown_before_any_news(home: Path) -> None:
+    store = CoverageStore(home.parent / "other")
+    store.write(SourceCoverage("cls"))
+    (store.root / "coverage" / "cls.json").write_text("[]")
+    view = section_of(store.table(["cls"], {}), ["cls"])
+    assert view.sentence.startswith("No news has landed yet. What is known of cls is unreadable: ")

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "resources"))
 
-from service_world import ERROR_500, TOKEN, CsIndexSite, FakeTime, TushareService, serving
+from service_world import ERROR_500, TOKEN, Asked, CsIndexSite, FakeTime, Reply, TushareService, serving
 
 from finevolve_pipeline.cli import main
 from resources.landing import Landing, registered_sources
@@ -127,15 +127,19 @@ def test_without_a_configured_source_the_setting_is_named(
     assert "no source is configured; set industries and benchmark of [market]" in err
 
 
-def test_a_missing_token_names_its_variable(
+def test_a_missing_token_is_wrong_use_and_told_before_anything_is_asked(
     world: World, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TUSHARE_TOKEN")
-    code, _, err = finevolve(capfd, "fetch", "news", "--source", "tushare")
-    assert code == 1
-    assert "error: tushare: environment variable TUSHARE_TOKEN with the account's token is not set" in err
-    assert finevolve(capfd, "fetch", "market", *WEEK)[0] == 1
-    assert world.landing.bars_sessions("benchmark_bars") != []
+    for command in (["news", "--source", "tushare"], ["market", *WEEK], ["market", *WEEK, "--source", "tushare"]):
+        code, out, err = finevolve(capfd, "fetch", *command)
+        assert (code, out) == (2, "")
+        assert err == (
+            "error: tushare: environment variable TUSHARE_TOKEN with the account's token is not set; "
+            "`export TUSHARE_TOKEN=...`\n"
+        )
+    assert world.csindex.asked == []
+    assert finevolve(capfd, "fetch", "market", *WEEK, "--source", "csindex")[0] == 0
 
 
 def test_news_lands_day_by_day_and_a_finished_day_is_not_asked_again(
@@ -186,3 +190,79 @@ def test_wrong_use_ends_with_2(
     code, _, err = finevolve(capfd, "fetch", *arguments)
     assert code == 2
     assert told in " ".join(err.split())
+
+
+NEWS = ["fetch", "news", "--source", "tushare", "--src", "cls", *WEEK]
+
+
+def renamed(world: World, **names: str) -> None:
+    """The service has other names for its columns from now on."""
+
+    def plan(asked: Asked) -> Reply:
+        answer: Any = world.tushare.answer(asked).body
+        fields = answer["data"]["fields"]
+        answer["data"]["fields"] = [names.get(name, name) for name in fields]
+        return Reply(answer)
+
+    world.tushare.plan = plan
+
+
+def test_days_of_which_rows_cannot_be_used_fail_and_are_asked_again_by_the_same_command(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    days = [f"2025-01-{day:02}" for day in range(6, 11)]
+    world.tushare.news = {"cls": [(f"{day} 09:30:00", "", f"财联社电，{day}的消息。") for day in days]}
+    renamed(world, datetime="pub_time")
+    code, _, err = finevolve(capfd, *NEWS)
+    assert code == 1
+    assert "error: cls: rows of 5 days cannot be had or used, first 2025-01-06; such days stay unfinished" in err
+    code, found = document(capfd, *NEWS)
+    assert (code, found["sources"][0]["days_unfinished"], len(found["errors"])) == (1, days, 1)
+
+    renamed(world)
+    code, found = document(capfd, *NEWS)
+    assert (code, found["errors"], found["sources"][0]["days_unfinished"]) == (0, [], [])
+    assert (found["sources"][0]["days_asked"], found["sources"][0]["added"]) == (5, 5)
+
+
+def test_one_row_that_cannot_be_used_leaves_its_day_alone_unfinished(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    good = [(f"2025-01-{day:02} 09:30:00", "", f"{day}日的消息。") for day in range(6, 11)]
+    world.tushare.news = {"cls": [*good, ("2025-01-07 10:00:00", "", "")]}
+    code, found = document(capfd, *NEWS)
+    assert (code, found["sources"][0]["added"], found["sources"][0]["days_unfinished"]) == (1, 5, ["2025-01-07"])
+    assert document(capfd, *NEWS)[1]["sources"][0]["days_asked"] == 1
+
+
+def test_more_rows_in_a_second_than_a_call_gives_are_a_failure(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    world.tushare.news = {"cls": [("2025-01-07 10:00:00", "", f"同秒{n}。") for n in range(1500)]}
+    code, _, err = finevolve(capfd, *NEWS)
+    assert code == 1
+    assert "so some cannot be had; import that day from a file" in err
+    assert "error: cls: rows of 1 day cannot be had or used, first 2025-01-07" in err
+
+
+def test_bars_of_which_no_row_can_be_used_are_a_failure(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    renamed(world, close="closing_price")
+    code, found = document(capfd, "fetch", "market", *WEEK, "--source", "tushare")
+    assert code == 1
+    assert found["errors"][0] == (
+        "industry_bars: rows of tushare could not be used and no other source has them: 155 closes lack, "
+        "first 801010 2025-01-06"
+    )
+
+
+def test_rows_that_another_source_fills_in_are_no_failure(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    renamed(world, close="closing_price")
+    code, found = document(capfd, "fetch", "market", *WEEK)
+    assert (code, [error.split(":")[0] for error in found["errors"]]) == (1, ["industry_bars"])
+    assert any("rows cannot be used" in problem for problem in found["tables"][1]["sources"][1]["problems"])
+
+
+def test_an_empty_calendar_is_a_broken_service(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    world.tushare.days = lambda days: []
+    code, _, err = finevolve(capfd, "fetch", "market", *WEEK)
+    assert code == 1
+    assert "error: tushare: its calendar of trading days is empty; ask again, or leave the source out" in err
+    assert len(world.landing.bars_sessions("benchmark_bars")) == 5

@@ -138,6 +138,8 @@ def test_a_second_crawl_of_a_source_is_refused_while_one_is_under_way(sites: Run
         told = run(crawl_command, "--from", YESTERDAY.isoformat())
     assert isinstance(told.exception, CrawlLockedError)
     assert told.exception.exit_code == 3
+    assert str(told.exception).count("another crawl of it is under way") == 2
+    assert "under way" not in told.output
     assert TableStore(home).landing.news_partitions() == []
 
 

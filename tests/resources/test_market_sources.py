@@ -366,6 +366,7 @@ def test_an_index_whose_answer_is_broken_stops_no_other(sites: tuple[ShenwanSite
     got = akshare().bars("industry_bars", ["801010", "801030"], WEEK, NOW)
     assert set(got.frame["code"]) == {"801030"}
     assert "akshare: 801010: failed 3 times, at last: the site's answer is not as expected" in got.problems[0]
+    assert got.unusable == {"801010"}
 
 
 def test_a_site_that_answers_nothing_is_broken(sites: tuple[ShenwanSite, CsIndexSite]) -> None:
@@ -380,6 +381,19 @@ def test_an_empty_answer_of_csindex_is_told_through_akshare_too(sites: tuple[She
     sites[1].first(99, Reply({"code": "200", "data": []}))
     with pytest.raises(SourceError, match="Length mismatch"):
         akshare().bars("benchmark_bars", ["000852"], WEEK, NOW)
+
+
+@pytest.mark.parametrize("trouble", [requests.ConnectionError("no route"), requests.Timeout("slow"), ConnectionError()])
+def test_a_site_that_cannot_be_reached_gave_no_unexpected_answer(
+    akshare_library: Any, monkeypatch: pytest.MonkeyPatch, trouble: OSError
+) -> None:
+    def call(*_: str) -> None:
+        raise trouble
+
+    monkeypatch.setattr(akshare_library, "stock_zh_index_hist_csindex", call)
+    with pytest.raises(SourceError, match=f"the site cannot be reached \\({type(trouble).__name__}: ") as told:
+        akshare(attempts=1).bars("benchmark_bars", ["000852"], WEEK, NOW)
+    assert "not as expected" not in str(told.value)
 
 
 def test_a_call_of_the_library_that_hangs_is_given_up(sites: tuple[ShenwanSite, CsIndexSite]) -> None:

@@ -42,6 +42,8 @@ def news_coverage(table: CoverageTable, configured: Collection[str]) -> NewsCove
         configured: sources of the settings.
     """
     if not table.days:
+        if table.unreadable:
+            return NewsCoverageView(f"No news has landed yet. {_unreadable(table)}")
         return NewsCoverageView("No news has landed yet, and no site has been asked for any.")
     partial = any(counts[Standing.PARTIAL] for counts in table.standings.values())
     return NewsCoverageView(
@@ -59,7 +61,13 @@ def _sentence(table: CoverageTable) -> str:
     articles = sum(table.articles.values())
     brought = coverage_map.counted_articles(articles) if articles else "No article has landed"
     days = ", ".join(f"{count:,} {standing.value}" for standing, count in totals.items())
-    return f"{brought}, {table.days[0]} to {table.days[-1]}. Days by source: {days}."
+    told = f"{brought}, {table.days[0]} to {table.days[-1]}. Days by source: {days}."
+    return f"{told} {_unreadable(table)}" if table.unreadable else told
+
+
+def _unreadable(table: CoverageTable) -> str:
+    """Sources of which it is not known what their crawls found."""
+    return " ".join(f"What is known of {source} is unreadable: {why}." for source, why in table.unreadable.items())
 
 
 def source_table(table: CoverageTable) -> TableView:
