@@ -27,6 +27,8 @@ class Channel(ABC):
         seeks: cursors are page numbers from "1" on, so the walk may search for the page where a day begins.
         shifts: cursors name pages by number, of a day say, so new items push known rows to later pages.
         slack: rows may stand out of order by this much.
+        fields: the site's own names that a page of the list has always had; one that is gone means that it has changed,
+            even where another can stand in for it.
         ties_hide: a second with more rows than a page holds hides the rest: its cursor cannot point into a second.
         proves: paging it back shows that a day is complete (False: only the newest rows can be had).
     """
@@ -36,6 +38,7 @@ class Channel(ABC):
     seeks: ClassVar[bool] = False
     shifts: ClassVar[bool] = False
     slack: ClassVar[dt.timedelta] = dt.timedelta(minutes=2)
+    fields: ClassVar[tuple[str, ...]] = ()
     ties_hide: ClassVar[bool] = False
     proves: ClassVar[bool] = True
 

@@ -351,7 +351,8 @@ async def probe(channel: Channel, now: dt.datetime, fetch: Fetch) -> Probe:
     """What the newest page of a list is like, by one request."""
     cursor = "1" if channel.seeks else channel.first(now)
     try:
-        page = _listed(channel, await fetch(channel.request(cursor)), cursor)
+        response = await fetch(channel.request(cursor))
+        page = _listed(channel, response, cursor)
     except PageFailure as failure:
         return Probe(channel.name, failure.state, failure.reason)
     if not page.rows:
@@ -367,6 +368,10 @@ async def probe(channel: Channel, now: dt.datetime, fetch: Fetch) -> Probe:
         for name in ("content" if has_bodies else "title", "url")
         if shares[name] < _USUAL_SHARE
     ]
+    text = body_of(response)
+    gone = [name for name in channel.fields if f'"{name}"' not in text]
+    if gone:
+        drift.append(f"no row has {', '.join(gone)} any more")
     if page.unreadable:
         drift.append(f"{len(page.unreadable)} of {len(page.rows) + len(page.unreadable)} rows cannot be read")
     return Probe(

@@ -53,6 +53,7 @@ class Telegraph(BySecond):
     """All telegraphs, back through the years. The cursor counts seconds of first publication."""
 
     name = "telegraph"
+    fields = ("id", "title", "brief", "content", "ctime", "modified_time", "is_ad", "type")
     hosts = ("www.cls.cn",)
 
     def request(self, cursor: str) -> Request:
@@ -85,6 +86,7 @@ class Newest(Channel):
     """The newest telegraphs as the page for phones shows them: without a checksum, and without older pages."""
 
     name = "newest"
+    fields = ("id", "title", "brief", "content", "ctime", "modified_time")
     hosts = ("m.cls.cn",)
     proves = False
 

@@ -42,6 +42,7 @@ class Fast(Channel):
     """
 
     name = "fast"
+    fields = ("code", "title", "summary", "showTime", "realSort")
     hosts = ("np-weblist.eastmoney.com",)
 
     def first(self, until: dt.datetime) -> str:
@@ -71,6 +72,7 @@ class Columns(Channel):
     """Articles of the column of the day's main financial news (350), by page number; bodies on their own pages."""
 
     name = "columns"
+    fields = ("code", "title", "summary", "showTime", "url")
     hosts = ("np-listapi.eastmoney.com", "finance.eastmoney.com")
     seeks = True
 

@@ -50,6 +50,7 @@ class Stream(Channel):
     """
 
     name = "stream"
+    fields = ("id", "title", "url", "newsTime")
     hosts = ("finance.ifeng.com", "shankapi.ifeng.com")
 
     def first(self, until: dt.datetime) -> str:
@@ -115,6 +116,7 @@ class FlashNews(Channel):
     """The newest flash news, by its name a copy of CLS. There is nothing behind it."""
 
     name = "flash"
+    fields = ("brief", "ctime")
     hosts = ("shankapi.ifeng.com",)
     proves = False
 

@@ -35,6 +35,7 @@ class Flash(BySecond):
     """Flash news, of rows before a second (`makeDate`, the site's wall time)."""
 
     name = "flash"
+    fields = ("iiId", "title", "detail", "makeDate", "pcInfoUrl")
     hosts = ("gateway.jrj.com",)
 
     def request(self, cursor: str) -> Request:
@@ -61,6 +62,7 @@ class Yaowen(Channel):
     """Important news: a file for each day, whole. Days without a file have none."""
 
     name = "yaowen"
+    fields = ("iiid", "title", "detail", "makedate", "infourl")
     hosts = ("stockjs.jrj.com.cn",)
 
     def first(self, until: dt.datetime) -> str:

@@ -44,6 +44,7 @@ class Feed(Channel):
     """Flash news, 7x24, on a window of pages that moves while it is read."""
 
     name = "feed"
+    fields = ("id", "rich_text", "create_time", "update_time", "is_delete", "ext")
     hosts = ("zhibo.sina.com.cn",)
     seeks = True
 
@@ -101,6 +102,7 @@ class Roll(Channel):
     """Rolling news of finance, by day. It gives summaries; the bodies are on the articles' pages."""
 
     name = "roll"
+    fields = ("docid", "title", "intro", "url", "ctime", "intime", "mtime")
     hosts = ("feed.mix.sina.com.cn", "finance.sina.com.cn", "news.sina.com.cn")
     shifts = True
     # Rows are not known to stand in the order of the time they give.

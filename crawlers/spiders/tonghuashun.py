@@ -52,6 +52,7 @@ class Push(Channel):
     """The flashes, by page number. The site keeps some weeks of them."""
 
     name = "push"
+    fields = ("id", "seq", "title", "digest", "url", "ctime", "rtime")
     hosts = ("news.10jqka.com.cn",)
     seeks = True
 

@@ -34,6 +34,7 @@ class Lives(BySecond):
     """All public lives. The site tells a next cursor, the second of the last row; so the walk makes its own."""
 
     name = "lives"
+    fields = ("id", "title", "content", "content_text", "display_time", "uri")
     hosts = ("api-one.wallstcn.com",)
 
     def request(self, cursor: str) -> Request:

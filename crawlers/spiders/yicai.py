@@ -61,6 +61,7 @@ class Brief(_Numbered):
     """Flash news."""
 
     name = "brief"
+    fields = ("id", "LiveTitle", "LiveContent", "CreateDate", "url")
 
     def request(self, cursor: str) -> Request:
         """A page by its number."""
@@ -84,6 +85,7 @@ class News(_Numbered):
     """Articles. The list has notes of them."""
 
     name = "news"
+    fields = ("NewsID", "NewsTitle", "NewsNotes", "CreateDate", "url")
 
     def request(self, cursor: str) -> Request:
         """A page by its number."""

@@ -59,6 +59,7 @@ class Listed(_Daily):
     """The list that the site's own pages ask for."""
 
     name = "list"
+    fields = ("id", "title", "description", "inputtime")
     shifts = True
 
     def request(self, cursor: str) -> Request:

@@ -178,6 +178,16 @@ def test_doctor_tells_when_a_sites_shape_has_drifted(sites: Running, run: Comman
     assert "ctime" in document["cls"]["problem"]
 
 
+@pytest.mark.parametrize("name", ["content", "modified_time"])
+def test_doctor_tells_of_a_field_that_is_gone_though_another_stands_in_for_it(
+    name: str, sites: Running, run: Command
+) -> None:
+    sites.order(faults=[{"kind": "drift", "host": "www.cls.cn", "name": name}])
+    told = run(doctor_command, "--sources", "--json")
+    assert told.exit_code == 1
+    assert f"no row has {name} any more" in json.loads(told.stdout)["cls"]["problem"]
+
+
 def test_raw_news_asks_the_sites_for_what_it_lacks_and_tells_what_is_known(sites: Running, home: Path) -> None:
     sites.order(faults=[{"kind": "404", "host": "www.cls.cn"}])
     definitions = build_defs(load_settings(), home)

@@ -15,6 +15,7 @@ import pytest
 from local_crawls import FIRST, NOW, SOURCES, content, crawl, crawl_settings, differences, landed, states
 
 from finevolve_pipeline.news.coverage import DayState
+from resources.news_sites import NewsSites
 from tests.sites.process import Running, running
 
 MAIN_LISTS = {"sina": "live"}
@@ -57,6 +58,11 @@ def test_a_crawl_brings_exactly_what_the_site_holds_for_the_public(source: str, 
     held = truth(server, source)
     assert len(held["public"]) > 400
     assert differences(landed(crawled, source), held) == []
+
+
+def test_the_newest_page_of_every_source_is_as_it_should_be(sites: Running, tmp_path: Path) -> None:
+    found = NewsSites(tmp_path, crawl_settings(sites)).probe(SOURCES, NOW)
+    assert {source: (one.state, one.reason) for source, one in found.items()} == dict.fromkeys(SOURCES, ("ok", ""))
 
 
 @pytest.mark.parametrize("source", SOURCES)
