@@ -33,6 +33,11 @@ _LOCKED = "locked"
 _SHOWN_NOTES = 5
 
 
+def present() -> dt.datetime:
+    """The present, in Asia/Shanghai."""
+    return dt.datetime.now(calendar.SHANGHAI)
+
+
 @click.command("crawl")
 @click.option(
     "--source", "sources", multiple=True, help="Only this source (repeatable; default: all of [news] sources)."
@@ -51,7 +56,7 @@ def crawl_command(
     refuses is left alone; how politely they are asked is in [crawl] of finevolve.toml.
     """
     pipeline = Pipeline.in_force()
-    now = dt.datetime.now(calendar.SHANGHAI)
+    now = present()
     chosen = _chosen(pipeline, sources)
     days = _days(first or (last or now.date()) - dt.timedelta(days=1), last or now.date(), now)
     sites = NewsSites(pipeline.home, pipeline.settings.crawl)
@@ -242,7 +247,7 @@ _STALE_HOURS = 24.0
 
 def probe_sources(pipeline: Pipeline, as_json: bool) -> None:
     """What the newest page of each source is like; exit code 1 if one cannot be read, has drifted or is stale."""
-    now = dt.datetime.now(calendar.SHANGHAI)
+    now = present()
     found = NewsSites(pipeline.home, pipeline.settings.crawl).probe(pipeline.settings.news.sources, now)
     ages = {source: _age_hours(probe, now) for source, probe in found.items()}
     told = {source: _what_is_wrong(probe, ages[source]) for source, probe in found.items()}

@@ -13,9 +13,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from click.testing import CliRunner, Result
-from local_crawls import HANDLER
+from local_crawls import HANDLER, NOW
 
-from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.cli.crawl import coverage_command, crawl_command
 from finevolve_pipeline.cli.imports import import_group
 from finevolve_pipeline.cli.inspect import doctor_command
@@ -26,7 +25,7 @@ from resources.coverage_store import CoverageStore, CrawlLockedError
 from resources.table_store import TableStore
 from tests.sites.process import REPOSITORY, Running, running
 
-TODAY = dt.datetime.now(SHANGHAI).date()
+TODAY = NOW.date()
 YESTERDAY = TODAY - dt.timedelta(days=1)
 
 SETTINGS = """\
@@ -49,14 +48,14 @@ Command = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    now = dt.datetime.now(SHANGHAI).replace(microsecond=0)
-    with running("--days", "6", "--seed", "3", "--now", now.isoformat()) as sites:
+    with running("--days", "6", "--seed", "3", "--now", NOW.isoformat()) as sites:
         yield sites
 
 
 @pytest.fixture
 def sites(server: Running, home: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
     server.order(clear=True, forget=True)
+    monkeypatch.setattr("finevolve_pipeline.cli.crawl.present", lambda: NOW)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     text = SETTINGS.format(last_day=TODAY, at=server.at, handler=HANDLER)
     Path("finevolve.toml").write_text(text, "utf-8")
