@@ -248,12 +248,13 @@ def test_hostile_length_costs_no_more_than_its_share(unit: str) -> None:
     def seconds(times: int) -> float:
         text, best = unit * times, 9.0
         for _ in range(9):
-            started = time.perf_counter()
+            started = time.process_time()
             neutralised.__wrapped__(text)
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.process_time() - started)
         return best
 
-    assert seconds(20_000) < 40 * max(seconds(2_000), 1e-4)
+    # The machine's own speed may change between two measurements, hardly three times in the same direction.
+    assert min(seconds(20_000) / max(seconds(2_000), 1e-4) for _ in range(3)) < 40
 
 
 def test_a_long_block_is_made_harmless_in_about_a_millisecond() -> None:
