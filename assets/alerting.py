@@ -180,7 +180,7 @@ def _of_sources(settings: Settings, store: TableStore, now: dt.datetime) -> Iter
     grace = dt.timedelta(minutes=settings.crawl.settle_minutes) + _GRACE
     days = _past_days(now, settings.news.first_day, settings.news.last_day)
     for source in crawled(settings):
-        known = kept.read(source)
+        known = kept.shown(source)
         yield from alerts.source_conditions(
             known,
             coverage.given_up(known, now),

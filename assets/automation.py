@@ -21,6 +21,7 @@ from finevolve_pipeline import calendar
 from finevolve_pipeline.graph import Graph, news_key
 from finevolve_pipeline.news import coverage
 from finevolve_pipeline.news.coverage import SourceCoverage
+from finevolve_pipeline.news.coverage_table import UNREADABLE
 from finevolve_pipeline.partitions import DATE, EXPERIMENT, SOURCE
 from finevolve_pipeline.settings import Settings
 from resources.coverage_store import CoverageStore
@@ -240,9 +241,11 @@ def automation(graph: Graph, clock: Clock = shanghai_now) -> Automation:
         busy, waiting, requests = _busy(context.instance, sources), list[str](), list[dg.RunRequest]()
         days = [day for day in graph.calendar_days if may_crawl(day)]
         for source in sources:
-            known = CoverageStore(store.home).read(source)
+            known = CoverageStore(store.home).shown(source)
             spans = due_spans(known, days, now)
-            if source in busy and spans:
+            if known.state == UNREADABLE:
+                waiting.append(known.reason)
+            elif source in busy and spans:
                 waiting.append(f"{source}: it is being asked")
             elif not spans and (later := coverage.next_retry(known, now)) is not None:
                 waiting.append(f"{source}: {later[0]} again at {later[1].astimezone(calendar.SHANGHAI):%m-%d %H:%M}")

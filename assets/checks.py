@@ -19,6 +19,7 @@ from finevolve_pipeline.graph import SINGLE, Graph
 from finevolve_pipeline.market.fetching import agreement, codes_of, missing_closes, settled_sessions
 from finevolve_pipeline.news import coverage, staleness
 from finevolve_pipeline.news.coverage import DayState, SourceCoverage
+from finevolve_pipeline.news.coverage_table import UNREADABLE
 from finevolve_pipeline.news.staleness import Drop, Silence
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.universe import CODES
@@ -53,7 +54,7 @@ def _source_days(context: dg.AssetCheckExecutionContext, kept: CoverageStore) ->
     """Days of this run by source; all that any crawl asked for when the check runs alone without partitions."""
     asked = _asked(context)
     if asked is None:
-        return {source: sorted(kept.read(source).days) for source in kept.sources()}
+        return {source: sorted(kept.shown(source).days) for source in kept.sources()}
     days: dict[str, list[str]] = {}
     for key in asked:
         day, source = key.split("|", 1)
@@ -66,6 +67,8 @@ def incomplete_days(known: SourceCoverage, days: Iterable[str], store: TableStor
 
     Days that no crawl asked for came from files; how complete they are is not known.
     """
+    if known.state == UNREADABLE:
+        yield known.reason
     for day in days:
         found = known.days.get(day)
         if found is None:
@@ -216,7 +219,7 @@ def checks(graph: Graph, clock: Clock = shanghai_now) -> list[dg.AssetChecksDefi
         """Every day that a crawl asked for was read back to its beginning, and is stored."""
         kept = CoverageStore(store.home)
         asked = _source_days(context, kept)
-        bad = [text for source, days in asked.items() for text in incomplete_days(kept.read(source), days, store)]
+        bad = [text for source, days in asked.items() for text in incomplete_days(kept.shown(source), days, store)]
         return _result(bad, sum(map(len, asked.values())), "days of sources are not complete")
 
     @dg.asset_check(asset="raw_news")
@@ -225,7 +228,7 @@ def checks(graph: Graph, clock: Clock = shanghai_now) -> list[dg.AssetChecksDefi
         kept, now = CoverageStore(store.home), clock()
         recent = {(now.date() - dt.timedelta(days=back)).isoformat() for back in (0, 1)}
         asked = [source for source, days in _source_days(context, kept).items() if recent & set(days)]
-        silences = {source: silence_of(store, kept.read(source), now) for source in asked}
+        silences = {source: silence_of(store, kept.shown(source), now) for source in asked}
         bad = [f"{source}: {found}" for source, found in silences.items() if found is not None and found.is_stale]
         return _result(bad, len(asked), "sources have fallen silent", dg.AssetCheckSeverity.WARN)
 
@@ -239,7 +242,7 @@ def checks(graph: Graph, clock: Clock = shanghai_now) -> list[dg.AssetChecksDefi
         bad = [
             f"{source} {found}"
             for source, days in asked.items()
-            for found in dropped_days(kept.read(source), days, store)
+            for found in dropped_days(kept.shown(source), days, store)
         ]
         what = "days of sources have dropped to nearly nothing"
         return _result(bad, sum(map(len, asked.values())), what, dg.AssetCheckSeverity.WARN)

@@ -76,7 +76,7 @@ class _Crawling:
             for one in crawled:
                 tell = context.log.info if one.went_through else context.log.warning
                 tell(f"{one.source}: {one.state} {one.reason} ({one.complete} days complete, {one.partial} partial)")
-        self._known = {source: self._sites.coverage.read(source) for source in wanted}
+        self._known = {source: self._sites.coverage.shown(source) for source in wanted}
 
     def describe(self, key: str) -> dict[str, Any]:
         """What is known of a source's day; nothing if no crawl ever asked for it."""

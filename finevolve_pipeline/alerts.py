@@ -15,12 +15,13 @@ from typing import Any
 from urllib.parse import quote
 
 from finevolve_pipeline.news.coverage import SourceCoverage
+from finevolve_pipeline.news.coverage_table import UNREADABLE
 from finevolve_pipeline.news.staleness import Silence
 
 _LONGEST_LINE = 300
 _MOST_OPEN = 100
 _LEAST_SECRET = 4
-_REFUSALS = frozenset({"blocked", "disallowed", "javascript_required", "unsupported"})
+_REFUSALS = frozenset({"blocked", "disallowed", "javascript_required", "unsupported", "defect"})
 """States of a source's last crawl that waiting does not mend."""
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -163,6 +164,14 @@ def source_conditions(
         silence: how long it has published nothing.
     """
     source = coverage.source
+    if coverage.state == UNREADABLE:
+        yield _condition(
+            f"source|{source}|unreadable",
+            coverage.reason,
+            f"what is known of {source} cannot be read",
+            [f"Look at: {one_line(coverage.reason, ())}"],
+        )
+        return
     if coverage.state in _REFUSALS:
         yield _condition(
             f"source|{source}|refused",

@@ -79,9 +79,11 @@ class CoverageStore:
         for name in only:
             if name not in known:
                 raise SettingsError(f"source {name!r}: not among {', '.join(known)}; add it to [news] sources")
-        return coverage_table([self._shown(name) for name in only or known], counts, first=first, last=last)
+        return coverage_table([self.shown(name) for name in only or known], counts, first=first, last=last)
 
-    def _shown(self, source: str) -> SourceCoverage:
+    def shown(self, source: str) -> SourceCoverage:
+        """What is known of a source, where several are looked at: a file that cannot be read is the state `unreadable`,
+        with the reason, and costs the others nothing."""
         try:
             return self.read(source)
         except TableError as broken:

@@ -421,7 +421,10 @@ class _Crawl:
         self._landing = Landing(self.sites.home / "landing", _LANDING_WAIT_SECONDS)
         self._reader = NewsReader(NewsOptions(self.job.started_at, self.job.source))
         self._asked = {day for span in self.spans for day in rules.days_of(span)}
-        self._proves = {channel.name: channel.proves for channel in spiders()[self.job.source].channels}
+        # Lists that prove nothing are no part of a day's proof, unless there is no other: then the day has none.
+        chosen = channels_of(self.job.source, self.sites.settings)
+        proving = {channel.name for channel in spiders()[self.job.source].channels if channel.proves}
+        self._needed = proving.intersection(chosen) or set(chosen)
         self.sites.coverage.write(self.known)
         self.advance(self.job.source, 0, len(self._asked), 0)
 
@@ -450,7 +453,7 @@ class _Crawl:
         )
         if failed is None and broke_off:
             state, reason = PageState.FETCH_ERROR.value, f"{ended}; {self.sites.coverage.log(self.job.source)} says why"
-        short = next((end for end in self.ends if end.ends and self._proves[end.channel]), None)
+        short = next((end for end in self.ends if end.ends and end.channel in self._needed), None)
         if not reason and short is not None:
             reason = f"{short.channel}: {short.reason}"
         newest = max((end.newest for end in self.ends), default="")
@@ -505,10 +508,10 @@ class _Crawl:
             self._leave(end.window, end.channel, end.reason)
 
     def _leave(self, position: int, channel: str, reason: str) -> None:
-        """The days of a window that a list did not reach are partial, unless it never proves anything."""
+        """The days of a window that a list did not reach are partial, if it is needed for their proof."""
         span = self.spans[position]
         instant = self._reached.get((position, channel), rules.ends_at(span.last))
-        self.known = rules.stopped(self.known, span, channel, instant, reason if self._proves[channel] else "")
+        self.known = rules.stopped(self.known, span, channel, instant, reason if channel in self._needed else "")
 
     def _land(self) -> None:
         """Let the gathered articles land, then say which days they complete."""
@@ -527,7 +530,7 @@ class _Crawl:
         self._waiting.clear()
         self._landed_at = time.monotonic()
         for (position, channel), instant in self._reached.items():
-            newest = self._newest.get(channel) if self._proves[channel] else self.job.started_at
+            newest = self._newest.get(channel) if channel in self._needed else self.job.started_at
             span, lacks = self.spans[position], self._lacks(channel)
             self.known = rules.reached(self.known, span, channel, instant, newest, lacks)
         self.sites.coverage.write(self.known)

@@ -153,11 +153,27 @@ USUAL = Silence(NOW - dt.timedelta(hours=3), dt.timedelta(hours=3), dt.timedelta
         ((known("fetch_error", "timeout"), (), (), None), []),
         ((known("blocked", "captcha"), (), (), None), ["cls cannot be read: blocked"]),
         ((known("unsupported", "no list"), (), (), None), ["cls cannot be read: unsupported"]),
+        ((known("defect", "a defect"), (), (), None), ["cls cannot be read: defect"]),
+        (
+            (SourceCoverage("cls", state="unreadable", reason="cls.json: not readable"), (), (), None),
+            ["what is known of cls cannot be read"],
+        ),
         ((known(), ("2026-05-12",), (), None), ["cls: 1 partial days are older than a week"]),
         ((known(), (), ("2026-05-27", "2026-05-28"), None), ["cls: raw_news of 2026-05-28 is late"]),
         ((known(), (), (), SILENT), ["cls has fallen silent"]),
     ],
-    ids=["well", "usual silence", "passing", "blocked", "changed", "given up", "late", "silent"],
+    ids=[
+        "well",
+        "usual silence",
+        "passing",
+        "blocked",
+        "changed",
+        "broken",
+        "unreadable",
+        "given up",
+        "late",
+        "silent",
+    ],
 )
 def test_what_is_wrong_with_a_source(
     arguments: tuple[SourceCoverage, tuple[str, ...], tuple[str, ...], Silence | None], subjects: list[str]

@@ -194,6 +194,17 @@ def retry(
     return list(found.run_requests or ()), found.skip_message or ""
 
 
+def test_an_unreadable_coverage_file_stops_no_other_source(home: Path, instance: dg.DagsterInstance) -> None:
+    keep(home, "sina", {"2026-05-28": partial(2)})
+    (home / "crawl" / "coverage" / "cls.json").write_text("{", "utf-8")
+    requests, _ = retry(home, instance)
+    assert [request.tags[SOURCE_TAG] for request in requests] == ["sina"]
+    (home / "crawl" / "coverage" / "sina.json").unlink()
+    requests, reason = retry(home, instance)
+    assert requests == []
+    assert "cls.json: not readable" in reason
+
+
 def asked(requests: Sequence[dg.RunRequest]) -> list[tuple[str, str, str]]:
     """Source, first and last partition of run requests."""
     names = (SOURCE_TAG, "dagster/asset_partition_range_start", "dagster/asset_partition_range_end")

@@ -75,6 +75,15 @@ def test_a_day_that_was_asked_for_and_has_no_partition_is_not_complete(home: Pat
     )
 
 
+def test_an_unreadable_coverage_file_is_told_and_costs_its_source_alone(home: Path) -> None:
+    publish(home, "cls", [NOW - DAY])
+    (home / "crawl" / "coverage").mkdir(parents=True)
+    (home / "crawl" / "coverage" / "cls.json").write_text("{", "utf-8")
+    found = judged(home, "2026-05-28|cls")
+    assert "cls.json: not readable" in str(found["complete"].description)
+    assert (found["complete"].passed, found["fresh"].passed) == (False, True)
+
+
 def test_partial_days_outside_the_run_are_not_its_affair(home: Path) -> None:
     publish(home, "cls", [NOW - DAY])
     known(home, "cls", {"2026-05-20": PARTIAL, "2026-05-28": COMPLETE})

@@ -121,6 +121,18 @@ def test_case_09_days_behind_a_stale_list_are_not_complete_and_are_asked_for_aga
     assert (mended["asked"], mended["partial"], mended["complete"]) == (3, 0, 2)
 
 
+def test_a_list_that_gives_only_its_newest_rows_proves_no_day(sites: Running, home: Path, run: Command) -> None:
+    with Path("finevolve.toml").open("a", encoding="utf-8") as settings:
+        settings.write('[crawl.sources]\ncls = { channels = ["newest"] }\n')
+    told = run(crawl_command, "--source", "cls", "--from", (TODAY - dt.timedelta(days=4)).isoformat(), "--json")
+    assert told.exit_code == 1
+    one = json.loads(told.stdout)["sources"][0]
+    assert one["articles"]["added"] > 0
+    assert one["complete"] == 0
+    reasons = json.loads(run(coverage_command, "--json").stdout)["sources"]["cls"]["days"]
+    assert "serves nothing older" in reasons[(TODAY - dt.timedelta(days=4)).isoformat()]["reason"]
+
+
 def test_days_before_the_lists_reach_say_nothing_of_it(sites: Running, home: Path, run: Command) -> None:
     told = run(crawl_command, "--source", "cls", "--from", "1990-01-01", "--to", "1990-01-02", "--json")
     assert told.exit_code == 1
