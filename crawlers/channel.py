@@ -15,7 +15,7 @@ from typing import ClassVar
 from scrapy import Request
 from scrapy.http import Response
 
-from crawlers.pages import ListPage, Row
+from crawlers.pages import ListPage, Row, last_in_order
 
 
 class Channel(ABC):
@@ -90,9 +90,10 @@ class BySecond(Channel):
 
     def behind(self, rows: Sequence[Row], cursor: str) -> str | None:
         """Cursor of the page behind that of `cursor`, which has these rows; None if it has none: nothing is older."""
-        if not rows:
+        last = last_in_order(rows)
+        if last is None:
             return None
-        following = math.floor(rows[-1].published_at.timestamp()) + 1
+        following = math.floor(last.published_at.timestamp()) + 1
         if rows[0].published_at == rows[-1].published_at:  # a site may repeat the cursor's own second: step past it
             following = min(following, int(cursor))
         return str(following)

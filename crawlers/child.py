@@ -2,7 +2,8 @@
 
 `python -m crawlers.child` gets a line (`records.encode_job`) and answers lines (`records.encode`); an empty line says
 that it is alive: a request went out, was answered or failed. Whatever else is printed goes to standard error. It ends
-when its parent does. Exit code: 0 if every channel was read as far as was asked, 1 if one was not.
+when its parent does. Exit code: 1 if a list failed, 0 if all ended in order (one that ended early
+says so in its record).
 """
 
 from __future__ import annotations

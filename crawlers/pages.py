@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -82,6 +83,18 @@ class ListPage:
     following: str | None
     reached: dt.datetime | None = None
     unreadable: tuple[str, ...] = ()
+
+
+_A_GAP = dt.timedelta(days=30)
+"""No list is silent for so long within a page: a last row that lies further back stands there by mistake."""
+
+
+def last_in_order(rows: Sequence[Row]) -> Row | None:
+    """The row that says how far back a page reaches: the last one, but for pinned ones and one of another age."""
+    ordered = [row for row in rows if not row.pinned]
+    if len(ordered) > 1 and ordered[-2].published_at - ordered[-1].published_at > _A_GAP:
+        return ordered[-2]
+    return ordered[-1] if ordered else None
 
 
 _BLOCKED = (

@@ -293,7 +293,9 @@ def absolute(url: Any, base: str) -> str:
     """An address as it stands on the page `base`, made absolute; empty if it is none of the web."""
     try:
         address = urljoin(base, text_of(url)) if text_of(url) else ""
-        return address if urlsplit(address).scheme in ("http", "https") else ""
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and parts.port != 0  # reading a port that is none raises
+        return address if usable else ""
     except ValueError:  # what is no address, Unreadable included
         return ""
 

@@ -2,7 +2,8 @@
 
 It knows pages and cursors, no site. Rules: an item counts once; a page that brings nothing new is either a run of
 items of one second, which is passed, or a list that does not go on, which stops the walk; the end of a list proves
-nothing about the days before it; only reaching the window's start does.
+nothing about the days before it. A day is proved by reaching its start, by a row of the list from after its end, and
+by nothing on its pages having been hidden or not to be had; the walk tells all three.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from scrapy.http import Response, TextResponse
 
 from crawlers.channel import Channel
 from crawlers.items import Article
-from crawlers.pages import ListPage, PageFailure, PageState, Row, Unreadable, what_it_is
+from crawlers.pages import ListPage, PageFailure, PageState, Row, Unreadable, last_in_order, what_it_is
 from crawlers.records import ChannelEnd, PageRead, Probe
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
@@ -38,13 +39,13 @@ _USUAL_SHARE = 0.9
 
 _NO_TEXT = "no text"
 _ENOUGH = 5
-"""Pages of articles of which at least one should be readable."""
+"""Pages of articles of which at least one should be readable; a list's page may name fewer."""
 
 _MOST_FAILED = 10
 """Pages of articles in a row that may fail; a site that answers none of them is not asked for all the others."""
 
-_SILENT_PAGES = 3
-"""Pages without rows (days without news, of a list by day) that are passed to find the newest one."""
+_MOST_SILENT = 20
+"""Pages without a row up to now that are passed in search of the newest one."""
 
 _MOST_SHIFTED = 3
 """Pages in a row that may bring nothing new while a list by page number shifts."""
@@ -100,6 +101,8 @@ class Walk:
     newest: dt.datetime | None = None
     _told: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _idle: int = 0
+    _failed: int = 0
+    _textless: int = 0
     _reached: dt.datetime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,8 +123,7 @@ class Walk:
             raise
 
     async def _pages(self) -> AsyncIterator[PageRead | ChannelEnd]:
-        if self.channel.proves and self.span.until < self.crawled_at:
-            await self._look_at_the_newest()
+        await self._look_at_the_newest()
         cursor = await self._beginning()
         for _ in range(self.most_pages):
             page = await self._page(cursor)
@@ -143,18 +145,18 @@ class Walk:
 
     async def _look_at_the_newest(self) -> None:
         """Learn of the list's newest row, if none after the span is known: a list that stands still looks complete."""
-        if self.newest is not None and self.newest >= self.span.until:
+        channel = self.channel
+        if not channel.proves or channel.seeks or self.newest is not None:
             return
-        cursor: str | None = "1" if self.channel.seeks else self.channel.first(self.crawled_at)
-        for _ in range(_SILENT_PAGES):
+        cursor: str | None = channel.first(self.crawled_at)
+        if cursor == channel.first(self.span.until):  # the walk itself begins there
+            return
+        for _ in range(_MOST_SILENT):
             if cursor is None:
+                raise PageFailure(PageState.EMPTY, "the list has no rows")
+            cursor = (await self._page(cursor)).following
+            if self.newest is not None:
                 return
-            page = await self._page(cursor)
-            times = [row.published_at for row in page.rows if not row.pinned]
-            if times:
-                self.newest = max(times) if self.newest is None else max(self.newest, *times)
-                return
-            cursor = page.following
 
     def _following(self, page: ListPage, cursor: str, brought_new: bool) -> tuple[str | None, dict[str, str]]:
         """Cursor of the next page; days that the step may have lost something of, with the reason."""
@@ -175,7 +177,7 @@ class Walk:
         beyond = self.channel.beyond(cursor)
         if beyond is None:
             raise PageFailure(PageState.FETCH_ERROR, f"the list does not go on: {cursor} follows itself")
-        if not self.channel.ties_hide or len(page.rows) == 1:
+        if not self.channel.ties_hide or len(page.rows) + len(page.unreadable) == 1:
             return beyond, {}
         second = page.rows[0].published_at
         return beyond, {
@@ -190,8 +192,8 @@ class Walk:
 
         async def is_later(number: int) -> bool:
             """Whether the whole page lies after `until`, so that the walk may begin there or behind."""
-            rows = [row for row in (await self._page(str(number))).rows if not row.pinned]
-            return bool(rows) and rows[-1].published_at >= until + channel.slack
+            last = last_in_order((await self._page(str(number))).rows)
+            return last is not None and last.published_at >= until + channel.slack
 
         below, above = 1, 2
         if not await is_later(below):
@@ -218,7 +220,12 @@ class Walk:
         return await self._asked(cursor)
 
     async def _asked(self, cursor: str) -> ListPage:
-        return _listed(self.channel, await self.fetch(self.channel.request(cursor)), cursor)
+        page = _listed(self.channel, await self.fetch(self.channel.request(cursor)), cursor)
+        # A row of the future (a wrong year, an announcement) does not show that the list goes on.
+        times = [row.published_at for row in page.rows if not row.pinned and row.published_at <= self.crawled_at]
+        if times:
+            self.newest = max(times) if self.newest is None else max(self.newest, *times)
+        return page
 
     async def _read(self, page: ListPage, fresh: Sequence[Row], doubts: Mapping[str, str]) -> PageRead:
         """What is told of a page: its rows of the span, with their bodies."""
@@ -237,10 +244,12 @@ class Walk:
             else:
                 wanted.append(row)
         complete = await self._all_completed(wanted)
-        if len(wanted) >= _ENOUGH and all(found.dropped == _NO_TEXT for found, _ in complete):
-            raise PageFailure(
-                PageState.UNSUPPORTED, f"none of {len(wanted)} articles' pages could be read: their shape changed"
-            )
+        if complete:
+            textless = all(found.dropped == _NO_TEXT for found, _ in complete)
+            self._textless = self._textless + len(complete) if textless else 0
+        if self._textless >= _ENOUGH:
+            reason = f"none of {self._textless} articles' pages could be read: their shape changed"
+            raise PageFailure(PageState.UNSUPPORTED, reason)
         articles = []
         for row, (found, failure) in zip(wanted, complete, strict=True):
             if failure is not None:
@@ -269,21 +278,23 @@ class Walk:
     async def _all_completed(self, rows: Sequence[Row]) -> list[tuple[Row, PageFailure | None]]:
         """`_completed` for each row. Once one may not be asked, or too many fail, no further one is."""
         found: dict[int, tuple[Row, PageFailure | None]] = {}
-        stopped: list[PageFailure] = []
-        failed = 0
+        stopped: list[BaseException] = []
         waiting = iter(enumerate(rows))
 
         async def work() -> None:
-            nonlocal failed
             for place, row in waiting:
                 try:
                     found[place] = await self._completed(row)
                 except PageFailure as refusal:
                     stopped.append(refusal)
-                failure = found[place][1] if place in found else None
-                failed = failed + 1 if failure is not None else 0
-                if failure is not None and failed >= _MOST_FAILED:
-                    reason = f"{failed} articles in a row could not be fetched, the last one: {failure.reason}"
+                    return
+                except BaseException as defect:  # nobody asks on after it
+                    stopped.append(defect)
+                    raise
+                failure = found[place][1]
+                self._failed = self._failed + 1 if failure is not None else 0
+                if failure is not None and self._failed >= _MOST_FAILED:
+                    reason = f"{self._failed} articles in a row could not be fetched, the last one: {failure.reason}"
                     stopped.append(PageFailure(failure.state, reason))
                 if stopped:
                     return
@@ -317,18 +328,16 @@ class Walk:
         """From where on everything has been seen, by this page alone."""
         if page.reached is not None:
             return page.reached
-        ordered = [row.published_at for row in page.rows if not row.pinned]
-        if not ordered:
+        last = last_in_order(page.rows)
+        if last is None:
             return self._reached
         # Rows of the last one's second may stand on the next page, and rows may be a little out of order.
-        return ordered[-1] + max(self.channel.slack, dt.timedelta(seconds=1))
+        return last.published_at + max(self.channel.slack, dt.timedelta(seconds=1))
 
     def _remember(self, row: Row) -> None:
         self._told[row.source_id] = None
         if len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
-        if not row.pinned:
-            self.newest = row.published_at if self.newest is None else max(self.newest, row.published_at)
 
     def _article(self, row: Row) -> Article:
         return Article(

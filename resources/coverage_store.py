@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from finevolve_pipeline.errors import FinEvolveError, SettingsError, TableError
+from finevolve_pipeline.errors import FinEvolveError, InputError, SettingsError, TableError
 from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.news.coverage import SourceCoverage, of_document, to_document
 from finevolve_pipeline.news.coverage_table import UNREADABLE, CoverageTable, all_sources, coverage_table
@@ -44,9 +44,12 @@ class CoverageStore:
             ) from broken
 
     def write(self, coverage: SourceCoverage) -> None:
-        """Replace what is known of a source."""
+        """Replace what is known of a source. Raises `InputError` if the file cannot be written."""
         text = json.dumps(to_document(coverage), ensure_ascii=False, separators=(",", ":"))
-        write_atomically(self._path(coverage.source), text.encode())
+        try:
+            write_atomically(self._path(coverage.source), text.encode())
+        except OSError as broken:
+            raise InputError(f"{self._path(coverage.source)}: cannot be written ({broken.strerror})") from broken
 
     def sources(self) -> tuple[str, ...]:
         """Sources that were ever asked, sorted."""
@@ -95,9 +98,14 @@ class CoverageStore:
 
         Raises:
             CrawlLockedError: another process crawls it.
+            InputError: the folder cannot be written.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
-        with open(self.root / f".{source}.lock", "ab") as lock:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = open(self.root / f".{source}.lock", "ab")  # noqa: SIM115 - closing it gives the lock back
+        except OSError as broken:
+            raise InputError(f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME") from None
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

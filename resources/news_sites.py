@@ -248,9 +248,11 @@ class NewsSites:
     ) -> Crawled:
         began = time.monotonic()
         with self.coverage.crawling(source):
-            known = self.coverage.read(source)
+            known = rules.restricted(self.coverage.read(source), channels)
             spans = rules.plan(known, days, channels, now, again=again)
             if not spans:
+                if known.days:
+                    self.coverage.write(known)
                 return Crawled(source)
             windows = tuple(Window(span.first, span.last, span.channels) for span in spans)
             job = Job(source, windows, now, False, scrapy_settings(self.settings))
@@ -425,6 +427,7 @@ class _Crawl:
         chosen = channels_of(self.job.source, self.sites.settings)
         proving = {channel.name for channel in spiders()[self.job.source].channels if channel.proves}
         self._needed = proving.intersection(chosen) or set(chosen)
+        self._proving = proving
         self.sites.coverage.write(self.known)
         self.advance(self.job.source, 0, len(self._asked), 0)
 
@@ -457,7 +460,7 @@ class _Crawl:
         if not reason and short is not None:
             reason = f"{short.channel}: {short.reason}"
         newest = max((end.newest for end in self.ends), default="")
-        earliest = max((end.reached for end in self.ends if end.ends), default="")
+        earliest = max((end.reached for end in self.ends if end.ends and end.channel in self._needed), default="")
         self.known = replace(
             self.known,
             state=state,
@@ -540,6 +543,8 @@ class _Crawl:
 
     def _lacks(self, channel: str) -> dict[str, str]:
         """What days lack though their pages were reached."""
+        if channel in self._needed and channel not in self._proving:
+            return {day.isoformat(): "a list that gives only its newest rows proves no day" for day in self._asked}
         bodies = {
             day: f"{count} article{'' if count == 1 else 's'} whose body could not be fetched"
             for day, count in self._missing.get(channel, {}).items()

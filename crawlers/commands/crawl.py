@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 from typing import Any
 
 from scrapy import Spider, signals
@@ -11,7 +12,8 @@ from scrapy.crawler import Crawler
 
 from crawlers.pages import PageState
 from crawlers.records import ChannelEnd, PageRead, Record
-from crawlers.spiders.base import told
+from crawlers.spiders.base import NewsSpider, told
+from finevolve_pipeline.news.coverage import ends_at
 
 
 class Command(ScrapyCrawl):
@@ -21,6 +23,7 @@ class Command(ScrapyCrawl):
         crawler = super()._create_crawler(spidercls)
         crawler.signals.connect(self._listen, signal=told)
         crawler.signals.connect(self._fail, signal=signals.spider_error)
+        self._crawler = crawler
         return crawler
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -31,10 +34,18 @@ class Command(ScrapyCrawl):
             self.exitcode = 1
 
     def _listen(self, record: Record) -> None:
-        if isinstance(record, ChannelEnd) and (record.state is not PageState.OK or record.ends):
-            self._whole = False
+        if isinstance(record, ChannelEnd):
+            stands_still = self._may_stand_still(record)
+            self._whole = self._whole and record.state is PageState.OK and not record.ends and not stands_still
         if isinstance(record, PageRead) and (record.missing or record.doubts):
             self._whole = False
+
+    def _may_stand_still(self, end: ChannelEnd) -> bool:
+        """Whether the window's last day is over, and the list has not gone on after it."""
+        assert isinstance(self._crawler.spider, NewsSpider)
+        job = self._crawler.spider.job
+        midnight = ends_at(job.windows[end.window].last)
+        return midnight <= job.started_at and (not end.newest or dt.datetime.fromisoformat(end.newest) < midnight)
 
     def _fail(self, **_: Any) -> None:
         self._whole = False

@@ -17,7 +17,7 @@ from crawlers.items import Article
 from crawlers.middlewares import NETWORK_FAILURES, Blocked, Disallowed, in_words
 from crawlers.pages import PageFailure, PageState, what_it_is
 from crawlers.records import ChannelEnd, Job, PageRead, Probe, Record, Window
-from crawlers.walk import SHANGHAI, Span, Walk, body_of, instant, probe
+from crawlers.walk import SHANGHAI, Span, Walk, body_of, probe
 
 _GONE = (404, 410)
 """The pages that sites show with these are full of scripts; what they mention says nothing."""
@@ -140,6 +140,3 @@ class NewsSpider(scrapy.Spider):
             self.logger.info("%s: %s %s", record.channel, record.state, record.reason)
         for line in (*record.unreadable, *record.notes) if isinstance(record, PageRead) else ():
             self.logger.warning("%s: %s", record.channel, line)
-
-
-__all__ = ["NewsSpider", "instant", "told"]

@@ -55,6 +55,10 @@ class _Daily(Channel):
         return _completed(row, _opened(response))
 
 
+_BUSY = ("稍后", "重试", "繁忙", "系统", "超时")
+"""Words of a site that could not answer, where other messages with an error code say that a day has no more pages."""
+
+
 class Listed(_Daily):
     """The list that the site's own pages ask for."""
 
@@ -80,6 +84,8 @@ class Listed(_Daily):
             said = what_it_is(PageFailure(PageState.UNSUPPORTED, message), message)
             if said.state is not PageState.UNSUPPORTED:
                 raise said
+            if any(word in message for word in _BUSY):
+                raise PageFailure(PageState.FETCH_ERROR, f"the site says {code}: {message}", again=True)
             return page.listed((), (), pages=True)
         items = field(answer, "data")
         if not items:

@@ -1,6 +1,7 @@
 """Which days of a source are known to be complete, and which must be asked for again.
 
-A day is complete only if every list of the source was paged back to its start, after it had ended. Everything else
+A day is complete only if every list of the source was paged back to its start, after it had ended, and has a row from
+after its end. It says nothing of rows that could not be read: a crawl tells those by themselves. Everything else
 that was asked for is partial, with the reason: a day without articles is a finding, a day that was not reached is not.
 Days are calendar days in Asia/Shanghai; instants are aware.
 """
@@ -137,6 +138,16 @@ def plan(
         else:
             spans.append(Span(day, day, missing))
     return tuple(spans)
+
+
+def restricted(coverage: SourceCoverage, channels: Sequence[str]) -> SourceCoverage:
+    """The coverage without lists that are no longer read: what they lack is nobody's concern any more."""
+    days = {}
+    for day, known in coverage.days.items():
+        kept = {name: why for name, why in known.channels.items() if name in channels}
+        if kept:  # a day of which none is left was never asked for
+            days[day] = replace(known, channels=kept)
+    return replace(coverage, days=days)
 
 
 def begun(coverage: SourceCoverage, spans: Iterable[Span], now: dt.datetime, settle: dt.timedelta) -> SourceCoverage:

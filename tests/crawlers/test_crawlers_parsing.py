@@ -146,7 +146,9 @@ def test_case_31_addresses_become_absolute_and_what_is_none_is_empty() -> None:
     base = "https://www.site.example/list/1.html"
     assert absolute("//finance.site.example/c/1", base) == "https://finance.site.example/c/1"
     assert absolute("/brief/1.html", base) == "https://www.site.example/brief/1.html"
-    assert [absolute(url, base) for url in ("", None, "javascript:void(0)", "http://[", {})] == [""] * 5
+    assert [
+        absolute(url, base) for url in ("", None, "javascript:void(0)", "http://[", {}, "https://a.cn:99999/x")
+    ] == [""] * 6
 
 
 @pytest.mark.parametrize(

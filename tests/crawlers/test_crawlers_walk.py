@@ -12,7 +12,7 @@ from scrapy import Request
 from scrapy.http import Response, TextResponse
 from spider_answers import SECOND, at
 
-from crawlers.channel import Channel
+from crawlers.channel import BySecond, Channel
 from crawlers.pages import ListPage, PageFailure, PageState, Row
 from crawlers.records import ChannelEnd, PageRead
 from crawlers.walk import Span, Walk
@@ -154,3 +154,104 @@ def test_a_defect_is_told_as_the_end_of_the_list_and_raised() -> None:
     (end,) = told
     assert isinstance(end, ChannelEnd)
     assert (end.state, end.reason) == (PageState.DEFECT, "a defect of the crawler: KeyError: 'newsstream'")
+
+
+# Proof
+
+
+class Timed(BySecond):
+    """Flash news at given seconds, four rows a page, whole in the list."""
+
+    name = "timed"
+    hosts = ("site.example",)
+
+    def __init__(self, seconds: Sequence[int]) -> None:
+        self.seconds = sorted(seconds, reverse=True)
+
+    def request(self, cursor: str) -> Request:
+        return Request(f"{SITE}/list/{cursor}")
+
+    def read(self, response: Response, cursor: str) -> ListPage:
+        older = [second for second in self.seconds if second < int(cursor)][:4]
+        rows = tuple(Row(str(second), at(second), content="文") for second in older)
+        return ListPage(rows, self.behind(rows, cursor))
+
+
+def paged(channel: Channel, since: int, until: int, now: int) -> tuple[list[str], list[PageRead], ChannelEnd]:
+    """Addresses that were asked for, the pages, and how the walk ended."""
+    asked: list[str] = []
+
+    async def fetch(request: Request) -> Response:
+        asked.append(request.url.rpartition("/")[2])
+        return TextResponse(request.url)
+
+    async def collect() -> list[PageRead | ChannelEnd]:
+        steps = Walk("site", channel, Span(at(since), at(until)), fetch, at(now), 50)
+        return [record async for record in steps.pages()]
+
+    *pages, end = asyncio.run(collect())
+    assert isinstance(end, ChannelEnd)
+    return asked, [page for page in pages if isinstance(page, PageRead)], end
+
+
+YEAR = 365 * 86_400
+
+
+def test_one_row_of_another_age_at_the_end_of_a_page_proves_nothing() -> None:
+    class Relisted(Timed):
+        def read(self, response: Response, cursor: str) -> ListPage:
+            page = super().read(response, cursor)
+            rows = (*page.rows[:3], Row(f"old{cursor}", at(SECOND - 5 * YEAR), content="文"))
+            return ListPage(rows, self.behind(rows, cursor))
+
+    seconds = [SECOND - 600 * n for n in range(1, 60)]
+    _, pages, end = paged(Relisted(seconds), SECOND - 20_000, SECOND, SECOND)
+    told = {article.source_id for page in pages for article in page.articles}
+    assert {str(second) for second in seconds if second >= SECOND - 20_000} <= told
+    assert end.state is PageState.OK
+
+
+def test_a_row_of_the_future_does_not_show_that_a_list_goes_on() -> None:
+    seconds = [SECOND + YEAR, *(SECOND - 4000 - 600 * n for n in range(30))]
+    _, _, end = paged(Timed(seconds), SECOND - 9000, SECOND, SECOND + 60)
+    assert end.newest == at(SECOND - 4000).isoformat()
+
+
+def test_the_newest_page_is_looked_at_once_and_only_where_the_past_is_read() -> None:
+    seconds = [SECOND - 600 * n for n in range(30)]
+    asked, pages, end = paged(Timed(seconds), SECOND - 9000, SECOND - 3000, SECOND + 60)
+    assert asked[:2] == [str(SECOND + 60), str(SECOND - 3000)]
+    assert asked.count(str(SECOND + 60)) == 1
+    assert {page.newest for page in pages} == {end.newest} == {at(SECOND).isoformat()}
+    asked, _, _ = paged(Timed(seconds), SECOND - 9000, SECOND + 60, SECOND + 60)
+    assert len(asked) == len(set(asked))
+
+
+def test_after_a_defect_no_further_article_is_asked() -> None:
+    def answer(number: int) -> str:
+        if number == 4:
+            raise ValueError("a defect")
+        return "正文"
+
+    asked: list[int] = []
+
+    def counted(number: int) -> str:
+        asked.append(number)
+        return answer(number)
+
+    with pytest.raises(ValueError, match="a defect"):
+        walked(60, counted, at_once=4)
+    assert len(asked) <= 8
+
+
+def test_a_page_of_one_second_with_rows_that_cannot_be_read_leaves_its_day_in_doubt() -> None:
+    class Odd(Timed):
+        def read(self, response: Response, cursor: str) -> ListPage:
+            page = super().read(response, cursor)
+            first = bool(page.rows) and page.rows[0].published_at == at(SECOND - 5)
+            unreadable = ("row 2: no id", "row 3: no id") if first else ()
+            rows = page.rows[:1] if first else page.rows
+            return ListPage(rows, self.behind(rows, cursor), unreadable=unreadable)
+
+    _, pages, _ = paged(Odd([SECOND - 5, *(SECOND - 60 * n for n in range(1, 40))]), SECOND - 900, SECOND, SECOND)
+    assert [day for page in pages for day in page.doubts] == [at(SECOND).date().isoformat()]

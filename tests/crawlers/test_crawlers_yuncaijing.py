@@ -81,6 +81,12 @@ def test_case_10_an_error_code_ends_the_day():
     )
 
 
+def test_case_10_a_site_that_is_busy_has_not_ended_the_day():
+    with pytest.raises(PageFailure, match="系统繁忙") as info:
+        Listed().read(answer(listed([], "500", "系统繁忙，请稍后再试")), "2024-03-05/3")
+    assert (info.value.state, info.value.again) == (PageState.FETCH_ERROR, True)
+
+
 def test_case_10_no_rows_without_an_error_code_are_asked_for_again():
     for items in ([], None):
         with pytest.raises(PageFailure) as info:

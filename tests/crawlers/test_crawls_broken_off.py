@@ -145,6 +145,22 @@ def test_days_that_a_dead_child_left_are_made_up_by_the_next_crawl(tmp_path: Pat
     assert content(tmp_path / "broken") == content(tmp_path / "whole")
 
 
+def test_a_list_of_newest_rows_alone_proves_no_day_however_far_it_reaches(tmp_path: Path, child: Pretend) -> None:
+    (tmp_path / "newest").write_text("".join(f"{line}\n" for line in told("cls", "newest")), "utf-8")
+    child("cat newest")
+    settings = crawl_settings(NOWHERE, sources={"cls": {"channels": ["newest"]}})
+    (found,) = NewsSites(tmp_path / "home", settings).bring({"cls": DAYS}, NOW)
+    assert (found.counts.added, found.complete, found.partial) == (2, 0, 2)
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_costs_no_other_source(tmp_path: Path, child: Pretend) -> None:
+    child("cat cls")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "crawl").write_text("", "utf-8")
+    found = crawled(tmp_path / "home")
+    assert all("cannot be written" in one.reason and not one.went_through for one in found.values())
+
+
 def test_a_child_that_says_it_is_alive_is_not_silent(tmp_path: Path, child: Pretend) -> None:
     child("for turn in 1 2 3 4 5 6; do echo; sleep 0.2; done; cat cls")
     assert crawled(tmp_path / "home", **QUICK)["cls"].went_through

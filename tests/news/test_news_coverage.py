@@ -17,6 +17,7 @@ from finevolve_pipeline.news.coverage import (
     of_document,
     plan,
     reached,
+    restricted,
     starts_at,
     stopped,
     to_document,
@@ -62,6 +63,15 @@ def test_holes_are_spans_of_their_own_newest_first() -> None:
 
 def test_a_list_added_to_the_settings_is_asked_for_alone() -> None:
     assert plan(done(1, 2), days(1, 2), ["feed", "roll"], NOW) == (Span(day(1), day(2), ("roll",)),)
+
+
+def test_a_list_taken_out_of_the_settings_is_nobodys_concern_any_more() -> None:
+    day_ = DayCoverage({"feed": "", "roll": "HTTP 403"}, NOW)
+    known = restricted(
+        SourceCoverage("sina", {"2026-05-01": day_, "2026-05-02": DayCoverage({"roll": ""}, NOW)}), ["feed"]
+    )
+    assert {name: one.state for name, one in known.days.items()} == {"2026-05-01": DayState.COMPLETE}
+    assert plan(known, days(1, 2), ["feed"], NOW) == (Span(day(2), day(2), ("feed",)),)
 
 
 def test_days_that_have_not_begun_are_left_out() -> None:
