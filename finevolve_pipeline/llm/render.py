@@ -84,8 +84,8 @@ _FIELD = re.compile(r"\$(\w+)")
 class Part:
     """A named part of a template file, with fields written `$name`.
 
-    `template` is its text, `where` says whose part it is. (`string.Template` does the same and takes longer, dozens of times
-    a prompt.)
+    `template` is its text, `where` says whose part it is. (`string.Template` does the same and takes longer, dozens of
+    times a prompt.)
     """
 
     template: str

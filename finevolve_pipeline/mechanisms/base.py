@@ -206,8 +206,8 @@ class Event:
 
     @property
     def made(self) -> tuple[str, ...]:
-        """Ids of the memories that come into being by it; `finevolve audit` checks that each is made once, and that none
-        was retrieved before."""
+        """Ids of the memories that come into being by it; `finevolve audit` checks that each is made once, and
+        that none was retrieved before."""
         return ()
 
     def to_json(self) -> dict[str, object]:

@@ -79,8 +79,8 @@ class Calling:
         declared = ("predict", *self.kind.templates)
         if request.template not in declared:
             raise MechanismError(
-                f"{self}: asked by {type(request).__name__}, whose template {request.template!r} the mechanism does not "
-                f"declare; add it to `templates`, which names {', '.join(self.kind.templates) or 'none'}"
+                f"{self}: asked by {type(request).__name__}, whose template {request.template!r} the mechanism does "
+                f"not declare; add it to `templates`, which names {', '.join(self.kind.templates) or 'none'}"
             )
 
     # -- what methods give back ------------------------------------------------------------------------------

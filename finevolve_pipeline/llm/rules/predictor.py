@@ -320,8 +320,10 @@ def _key_factor(weighed: Sequence[Weighed], language: Language) -> str:
 
 @dataclass(frozen=True)
 class _Wording:
-    """How a language says a logic chain; in braces what is filled in. `comma` and `between` stand between what is listed
-    and between clauses."""
+    """How a language says a logic chain; in braces what is filled in.
+
+    `comma` stands between what is listed, `between` between clauses.
+    """
 
     comma: str
     between: str
