@@ -150,6 +150,10 @@ class Predictions(Contract):
     articles_cut: np.int32 = _text("articles that the news budget cut")
 
 
+WHOLE, SHORTENED, LEFT_OUT = "whole", "shortened", "left out"
+"""How a retrieved memory stood in the prompt (`Retrievals.in_prompt`)."""
+
+
 class Retrievals(Contract):
     """Every memory retrieved for a prediction. Partition: session x experiment."""
 
@@ -171,8 +175,8 @@ class Retrievals(Contract):
     matured_share: float = _text("share of its sources' horizons whose outcome is known", ge=0, le=1)
     news_overlap: float = _text("Jaccard of its sources' article ids and today's", ge=0, le=1)
     in_prompt: str = _text(
-        "how it stood in the prompt: whole, shortened, or left out (what experience_tokens cut)",
-        isin=["whole", "shortened", "left out"],
+        f"how it stood in the prompt: {WHOLE}, {SHORTENED}, or {LEFT_OUT} (what experience_tokens cut)",
+        isin=[WHOLE, SHORTENED, LEFT_OUT],
     )
 
 

@@ -19,8 +19,9 @@ sessions, horizons 10, 20 and 40) with the offline backbone, and then judged by 
 
 They rest on each other. Two runs that differ by themselves say nothing about resuming, and days are replayed again on
 what was read back; so where one fails, those that rest on it are left out. What a method must not give back (None from
-`retrieve`, NaN in an event, no coroutine from `mature`) ends the run: that is the one finding then, of the check
-*interface*. An error of the mechanism's own is raised as it is, with a note that names method, session and sector.
+`retrieve`, NaN in an event, no coroutine from `mature`), or ask (what `templates` does not declare), ends the run: that
+is the one finding then, of the check *interface*. An error of the mechanism's own is raised as it is, with a note that
+names method, session and sector.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ from finevolve_pipeline.evaluation.report.case_pages import (
 from finevolve_pipeline.evaluation.report.sections import TableView
 from finevolve_pipeline.graph import SINGLE
 from finevolve_pipeline.mechanisms.base import Experience
-from finevolve_pipeline.replay.day import LEFT_OUT
 from finevolve_pipeline.replay.runner import experience_at, not_replayed
 from finevolve_pipeline.settings import Experiment, Settings
+from finevolve_pipeline.tables import LEFT_OUT, SHORTENED
 from finevolve_pipeline.universe import Industry, industry
 
 _ARTICLE_CHARACTERS = 160
@@ -131,7 +131,7 @@ class _Found:
         """For people."""
         if self.in_prompt == LEFT_OUT:
             return f"retrieved as rank {self.rank}, cut: not in the prompt"
-        return f"shown as rank {self.rank}" + (", shortened" if self.in_prompt == "shortened" else "")
+        return f"shown as rank {self.rank}" + (", shortened" if self.in_prompt == SHORTENED else "")
 
 
 def _retrievals(pipeline: Pipeline, experiment: Experiment, place: SectorDay) -> dict[str, _Found]:

@@ -22,10 +22,10 @@ from finevolve_pipeline.mechanisms.canaries import REFUSED
 from finevolve_pipeline.news.block import NewsItem
 from finevolve_pipeline.news.window import items_by_industry
 from finevolve_pipeline.replay.clock import NEWS, Gateway, Visible
-from finevolve_pipeline.replay.day import LEFT_OUT
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.replay.runner import Parts, experience_at, not_replayed
 from finevolve_pipeline.settings import Experiment
+from finevolve_pipeline.tables import LEFT_OUT, SHORTENED
 from finevolve_pipeline.universe import Industry, industry
 
 _ASKER = "the case study"
@@ -193,7 +193,7 @@ class CaseRun:
     @property
     def shortened(self) -> int:
         """Shown pieces of experience of which the prompt held the beginning only."""
-        return sum(one.in_prompt == "shortened" for one in self.retrieved)
+        return sum(one.in_prompt == SHORTENED for one in self.retrieved)
 
 
 @dataclass(frozen=True)

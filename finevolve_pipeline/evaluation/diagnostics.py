@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from finevolve_pipeline.tables import LEFT_OUT
+
 NEWS_COLUMNS = ("day", "source", "importance", "articles", "selected")
 
 
@@ -63,7 +65,7 @@ def retrieval_summary(retrievals: pd.DataFrame) -> pd.DataFrame:
                 "matured_share": part["matured_share"].mean(),
                 "news_overlap": part["news_overlap"].mean(),
                 "similarity": part["similarity"].mean(),
-                "in_prompt": (part["in_prompt"] != "left out").mean(),
+                "in_prompt": (part["in_prompt"] != LEFT_OUT).mean(),
             }
         )
     columns = ["experiment", "kind", "memories", "per_prediction", "age_median", "age_p90", "from_this_session"]

@@ -73,12 +73,14 @@ class Model:
         prompts: how prompts for it are written.
         seed: of the samples (see `Call.seed`).
         heard: hears of all that came of a request.
+        admit: sees each request before it is asked; raises where it must not be.
     """
 
     backbone: Backbone
     prompts: PromptSettings
     seed: int = 0
     heard: Callable[[Asked[Any]], object] | None = None
+    admit: Callable[[SingleRequest], object] | None = None
 
     def call(self, request: SingleRequest, variant: str = "") -> Call:
         """The request with its prompt."""
@@ -101,7 +103,10 @@ class Model:
 
         Raises:
             BackboneError, BudgetError, CacheMissError: as `Backbone.answer`.
+            MechanismError: a mechanism asks what it has not declared (`replay.called`).
         """
+        if self.admit is not None:
+            self.admit(request)
         asked = await self._asked(request, parse, flaws, first)
         if self.heard is not None:
             self.heard(asked)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
@@ -49,6 +49,7 @@ from finevolve_pipeline.llm.requests import (
     SingleRequest,
     TagBatchRequest,
     TagRequest,
+    TemplateKind,
     UpdateRequest,
 )
 from finevolve_pipeline.llm.schemas import TOPICS
@@ -58,8 +59,7 @@ from finevolve_pipeline.news.block import block_beginning
 from finevolve_pipeline.settings import PromptSettings
 from finevolve_pipeline.universe import INDUSTRIES
 
-Kind = Literal["common", "predict", "tag", "reflect", "insight", "reasoning", "rules", "facts", "memory"]
-TEMPLATES = tuple(f"{kind}.{language}" for kind in get_args(Kind) for language in get_args(Language))
+TEMPLATES = tuple(f"{kind}.{language}" for kind in get_args(TemplateKind) for language in get_args(Language))
 
 _DELIMITERS = {
     "open_news": "<<<NEWS",
@@ -84,8 +84,8 @@ _FIELD = re.compile(r"\$(\w+)")
 class Part:
     """A named part of a template file, with fields written `$name`.
 
-    `template` is its text, `where` says whose part it is. (`string.Template` does the same and takes ten times as long,
-    dozens of times a prompt.)
+    `template` is its text, `where` says whose part it is. (`string.Template` does the same and takes longer, dozens of
+    times a prompt.)
     """
 
     template: str
@@ -167,7 +167,7 @@ def prompt_digest(prompt: Sequence[Message]) -> str:
     return whole.hexdigest()[:32]
 
 
-def prompt_templates_digest(language: Language, kinds: Collection[str] = get_args(Kind)) -> str:
+def prompt_templates_digest(language: Language, kinds: Collection[str] = get_args(TemplateKind)) -> str:
     """Digest of the packaged templates of some kinds in a language: a changed word in an instruction is another
     version."""
     named = {f"{kind}.{language}" for kind in kinds}
@@ -179,7 +179,7 @@ def _source(name: str) -> str:
 
 
 @lru_cache(maxsize=len(TEMPLATES))
-def _parts(kind: Kind, language: Language) -> Parts:
+def _parts(kind: TemplateKind, language: Language) -> Parts:
     file = f"{kind}.{language}.md"
     pieces = _PART.split(_source(f"{kind}.{language}"))
     own = {
@@ -209,7 +209,7 @@ def _tag_prompt(request: TagRequest, prompts: PromptSettings, count: TokenCount)
 
 def _batch_prompt(request: TagBatchRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
     language = prompts.language
-    parts = _parts("tag", language)
+    parts = _parts(request.template, language)
     shown = [_article(article, prompts, count) for article in request.articles]
     articles = _numbered([text for text, _ in shown], parts)
     user = parts["batch"].substitute(count=len(shown), articles=articles)
@@ -220,7 +220,7 @@ def _batch_prompt(request: TagBatchRequest, prompts: PromptSettings, count: Toke
 
 def _article(request: TagRequest, prompts: PromptSettings, count: TokenCount) -> tuple[str, int]:
     """An article as the tagger sees it, and 1 if it was shortened."""
-    parts = _parts("tag", prompts.language)
+    parts = _parts(request.template, prompts.language)
     mark = parts["cut"].template
     budget = prompts.article_tokens - 2 * count(mark)
     title = _prefix(one_line(request.title), budget, mark, count)
@@ -275,7 +275,7 @@ def _data(parts: Parts) -> str:
 
 def _predict_prompt(request: PredictRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
     language = prompts.language
-    parts = _parts("predict", language)
+    parts = _parts(request.template, language)
     experience, cuts, told = _experience(request.memories, parts, prompts.experience_tokens, count)
     user = parts["user"].substitute(
         _DELIMITERS,
@@ -292,14 +292,12 @@ def _predict_prompt(request: PredictRequest, prompts: PromptSettings, count: Tok
         horizons=_listed(request.horizons),
     )
     messages = (Message("system", _predict_system(language, request.horizons)), Message("user", user))
-    return _as_told(request, replace(request, memories=told), messages, cuts, language)
+    return _as_told(replace(request, memories=told), messages, cuts, language)
 
 
-def _as_told(
-    request: SingleRequest, told: SingleRequest, messages: tuple[Message, ...], cuts: Cuts, language: Language
-) -> Prompt:
+def _as_told(told: SingleRequest, messages: tuple[Message, ...], cuts: Cuts, language: Language) -> Prompt:
     """The prompt, with what it tells of the request where that is not all."""
-    return Prompt(messages, cuts, None if cuts == Cuts() else replace(told, reask=request.reask), language)
+    return Prompt(messages, cuts, None if cuts == Cuts() else told, language)
 
 
 def _trailing(request: PredictRequest, parts: Parts) -> str:
@@ -463,13 +461,10 @@ def _outcome(signal: Signal, value: float, horizon: int, parts: Parts) -> str:
 
 
 def _reflect_prompt(request: ReflectRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
-    parts = _parts("reflect", prompts.language)
+    parts = _parts(request.template, prompts.language)
     before = [_indented(text) for text in request.previous]
     told = _told(request.episodes, request.signal, before, parts, prompts, count)
-    previous = tuple(
-        _unindented(piece.kept) if piece.is_cut else text
-        for text, piece in zip(request.previous, told.written, strict=True)
-    )
+    previous = _texts_told(request.previous, told.written, _unindented)
     return _update_prompt(
         request,
         replace(request, episodes=told.seen, previous=previous),
@@ -485,7 +480,7 @@ def _reflect_prompt(request: ReflectRequest, prompts: PromptSettings, count: Tok
 
 
 def _insight_prompt(request: InsightRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
-    parts = _parts("insight", prompts.language)
+    parts = _parts(request.template, prompts.language)
     told = _told([request.episode], "percent_excess", (), parts, prompts, count)
     return _update_prompt(
         request,
@@ -499,7 +494,7 @@ def _insight_prompt(request: InsightRequest, prompts: PromptSettings, count: Tok
 
 
 def _reasoning_prompt(request: ReasoningRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
-    parts = _parts("reasoning", prompts.language)
+    parts = _parts(request.template, prompts.language)
     told = _told([request.episode], "percent_excess", (), parts, prompts, count)
     case = "success" if request.episode.success else "failure"
     return _update_prompt(
@@ -517,17 +512,15 @@ def _reasoning_prompt(request: ReasoningRequest, prompts: PromptSettings, count:
 
 
 def _rules_prompt(request: RulesRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
-    parts = _parts("rules", prompts.language)
+    parts = _parts(request.template, prompts.language)
     texts = [one_line(rule.text) for rule in request.rules]
     told = _told(request.episodes, "percent_excess", texts, parts, prompts, count)
     lines = [
         parts["rule"].substitute(number=rule.number, importance=rule.importance, text=piece.text)
         for rule, piece in zip(request.rules, told.written, strict=True)
     ]
-    rules = tuple(
-        replace(rule, text=piece.kept) if piece.is_cut else rule
-        for rule, piece in zip(request.rules, told.written, strict=True)
-    )
+    known = _texts_told([rule.text for rule in request.rules], told.written)
+    rules = tuple(replace(rule, text=text) for rule, text in zip(request.rules, known, strict=True))
     return _update_prompt(
         request,
         replace(request, episodes=told.seen, rules=rules),
@@ -545,7 +538,7 @@ def _rules_prompt(request: RulesRequest, prompts: PromptSettings, count: TokenCo
 
 
 def _facts_prompt(request: FactsRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
-    parts = _parts("facts", prompts.language)
+    parts = _parts(request.template, prompts.language)
     (said,) = _fitted([_reasoning(request, parts)], prompts.experience_tokens, parts, count)
     (news,) = _fitted([request.news.text], prompts.update_news_tokens, parts, count)
     return _update_prompt(
@@ -562,7 +555,7 @@ def _facts_prompt(request: FactsRequest, prompts: PromptSettings, count: TokenCo
 
 
 def _memory_prompt(request: MemoryRequest, prompts: PromptSettings, count: TokenCount) -> Prompt:
-    parts = _parts("memory", prompts.language)
+    parts = _parts(request.template, prompts.language)
     texts = [one_line(text) for text in (*request.facts, *request.memories)]
     pieces = _fitted(texts, prompts.experience_tokens, parts, count)
     facts, memories = pieces[: len(request.facts)], pieces[len(request.facts) :]
@@ -597,7 +590,7 @@ def _update_prompt(
         "session": request.session.isoformat(),
     }
     messages = (Message("system", parts["system"].substitute(known)), Message("user", parts["user"].substitute(known)))
-    return _as_told(request, told, messages, cuts, prompts.language)
+    return _as_told(told, messages, cuts, prompts.language)
 
 
 class _Told(NamedTuple):
@@ -652,9 +645,9 @@ def _past_told(past: _Past, news: _Piece, reasoning: _Piece, parts: Parts) -> _P
     return replace(past, **changes) if changes else past
 
 
-def _texts_told(texts: Sequence[str], pieces: Sequence[_Piece]) -> tuple[str, ...]:
-    """Texts of one line, as much of each as is shown."""
-    return tuple(piece.kept if piece.is_cut else text for text, piece in zip(texts, pieces, strict=True))
+def _texts_told(texts: Sequence[str], pieces: Sequence[_Piece], plain: Callable[[str], str] = str) -> tuple[str, ...]:
+    """As much of each text as is shown; `plain` undoes to a shortened one what was done to show it."""
+    return tuple(plain(piece.kept) if piece.is_cut else text for text, piece in zip(texts, pieces, strict=True))
 
 
 def _episode(one: Episode, signal: Signal, news: str, reasoning: str, parts: Parts) -> str:

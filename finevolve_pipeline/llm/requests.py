@@ -18,6 +18,9 @@ from finevolve_pipeline.market.context import MarketContext
 from finevolve_pipeline.news.block import NewsBlock
 from finevolve_pipeline.universe import Industry
 
+TemplateKind = Literal["common", "predict", "tag", "reflect", "insight", "reasoning", "rules", "facts", "memory"]
+"""Kinds of prompt templates (`prompts/*.md`). A request's `template` is its own; `common` belongs to all."""
+
 
 @dataclass(frozen=True)
 class Reask:
@@ -32,6 +35,7 @@ class TagRequest:
     """Which industries does an article concern, how important is it (1-10), and why?"""
 
     phase: ClassVar[str] = "tag"
+    template: ClassVar[TemplateKind] = "tag"
 
     article_id: str
     source: str
@@ -56,6 +60,7 @@ class TagBatchRequest:
     """The same of several articles at once."""
 
     phase: ClassVar[str] = "tag"
+    template: ClassVar[TemplateKind] = "tag"
 
     articles: tuple[TagRequest, ...]
 
@@ -157,6 +162,7 @@ class SectorRequest:
     """What is asked about one industry on one session."""
 
     phase: ClassVar[str]
+    template: ClassVar[TemplateKind]
 
     session: dt.date
     industry: Industry
@@ -177,6 +183,7 @@ class PredictRequest(SectorRequest):
     """How will this industry do against CSI1000 over the next h sessions, for each h?"""
 
     phase: ClassVar[str] = "predict"
+    template: ClassVar[TemplateKind] = "predict"
 
     horizons: tuple[int, ...]
     news: NewsBlock
@@ -227,6 +234,7 @@ class ReflectRequest(SectorRequest):
     """What should be learnt from these outcomes, given the reflections before? `episodes`: oldest first."""
 
     phase: ClassVar[str] = "reflect"
+    template: ClassVar[TemplateKind] = "reflect"
 
     previous: tuple[str, ...]
     episodes: tuple[Episode, ...]
@@ -240,6 +248,7 @@ class InsightRequest(SectorRequest):
     """What reusable insight does this prediction and its outcome give?"""
 
     phase: ClassVar[str] = "extract_insight"
+    template: ClassVar[TemplateKind] = "insight"
 
     episode: Episode
     reask: Reask | None = None
@@ -250,6 +259,7 @@ class ReasoningRequest(SectorRequest):
     """What can be taken from this success, or from this failure, for later reasoning?"""
 
     phase: ClassVar[str] = "extract_reasoning"
+    template: ClassVar[TemplateKind] = "reasoning"
 
     episode: Episode
     max_items: int
@@ -273,6 +283,7 @@ class RulesRequest(SectorRequest):
     """
 
     phase: ClassVar[str] = "update_rules"
+    template: ClassVar[TemplateKind] = "rules"
 
     rules: tuple[KnownRule, ...]
     episodes: tuple[Episode, ...]
@@ -286,6 +297,7 @@ class FactsRequest(SectorRequest):
     """Which facts of this news and this prediction are worth keeping?"""
 
     phase: ClassVar[str] = "extract_facts"
+    template: ClassVar[TemplateKind] = "facts"
 
     news: NewsBlock
     scores: dict[int, float]
@@ -300,6 +312,7 @@ class MemoryRequest(SectorRequest):
     """How should the memories change with these new facts? `memories` are numbered from 1."""
 
     phase: ClassVar[str] = "update_memory"
+    template: ClassVar[TemplateKind] = "memory"
 
     facts: tuple[str, ...]
     memories: tuple[str, ...]
@@ -356,7 +369,8 @@ class Prompt:
     """The messages of a request, and what was cut to make them fit.
 
     Attributes:
-        told: the request with no more experience and past news than the messages show; None where they show all.
+        told: the request with no more experience and past news than the messages show; None where they show all, and
+            for tagging, whose articles are given whole.
         language: of the messages.
     """
 
@@ -384,7 +398,8 @@ class Call:
 
     @property
     def told(self) -> Request:
-        """The request as far as its prompt shows it: what an answer may rest on."""
+        """The request as far as its prompt shows it: what an answer may rest on. Only articles to tag are whole in it
+        though the messages show them shortened."""
         return self.prompt.told or self.request
 
 

@@ -206,7 +206,8 @@ class Event:
 
     @property
     def made(self) -> tuple[str, ...]:
-        """Ids of the memories that come into being by it; `finevolve audit` checks that none was shown before."""
+        """Ids of the memories that come into being by it; `finevolve audit` checks that each is made once, and
+        that none was retrieved before."""
         return ()
 
     def to_json(self) -> dict[str, object]:
@@ -290,7 +291,8 @@ class Mechanism(ABC):  # noqa: B024  (every method has a meaning of its own: Pip
         settings_model: its typed settings.
         events: the event types its journal may hold.
         compares_news: whether it needs vectors of news blocks.
-        templates: kinds of prompt templates that its update requests use (`llm/prompts`); all where it does not say.
+        templates: kinds of prompt templates that its update requests use (`llm/prompts`); all where it does not say. A
+            request of another kind is refused.
         code_modules: modules whose code decides its behaviour, beside those of its classes.
     """
 

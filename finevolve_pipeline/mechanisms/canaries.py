@@ -57,12 +57,11 @@ class OracleCanary(Mechanism):
         return PredictionAnswer(scores, {}, 1.0, "已实现的结果", "读取未来的超额收益")
 
 
-REFUSED: tuple[type[Mechanism], ...] = (NewsCanary, OutcomeCanary, MarketCanary, OracleCanary)
-"""Mechanisms that the clock stops on their first session, so that no day of them is ever stored."""
-
-
 CANARIES: Mapping[str, type[Mechanism]] = {
     "canary_news": NewsCanary,
     "canary_outcomes": OutcomeCanary,
     "canary_market": MarketCanary,
 }
+
+REFUSED: tuple[type[Mechanism], ...] = (*CANARIES.values(), OracleCanary)
+"""Mechanisms that the clock stops on their first session, so that no day of them is ever stored."""

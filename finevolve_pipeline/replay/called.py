@@ -7,7 +7,7 @@ An error of the mechanism's own goes on as it is, with that as its note. What a 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -16,8 +16,9 @@ from typing import Any
 from finevolve_pipeline.digests import canonical_json
 from finevolve_pipeline.errors import FinEvolveError, MechanismError
 from finevolve_pipeline.llm.answers import PredictionAnswer
-from finevolve_pipeline.llm.requests import SHOWN
-from finevolve_pipeline.mechanisms.base import Event, Experience, Mechanism, Recalled
+from finevolve_pipeline.llm.asking import Model
+from finevolve_pipeline.llm.requests import SHOWN, SingleRequest
+from finevolve_pipeline.mechanisms.base import Event, Experience, Mechanism, Recalled, UpdateFailed
 
 _QUOTED = 120
 """Characters of a wrong value that a message repeats."""
@@ -37,17 +38,16 @@ class Calling:
     experiment: str
     kind: type[Mechanism]
     method: str = ""
-    place: str = ""
+    place: tuple[str, ...] = ()
 
     def at(self, method: str, *place: object) -> Calling:
         """The call of a method about a session and a sector."""
-        return replace(self, method=method, place=" ".join(map(str, place)))
+        return replace(self, method=method, place=tuple(map(str, place)))
 
     def __str__(self) -> str:
         called = f".{self.method}" if self.method else ""
-        return f"mechanism {self.kind.__name__}{called} of {self.experiment}" + (
-            f", {self.place}" if self.place else ""
-        )
+        place = f", {' '.join(self.place)}" if self.place else ""
+        return f"mechanism {self.kind.__name__}{called} of {self.experiment}{place}"
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -64,6 +64,24 @@ class Calling:
         said = repr(value)
         said = said if len(said) <= _QUOTED else f"{said[:_QUOTED]}…"
         return MechanismError(f"{self}: returned {' '.join(said.split())}; expected {expected}")
+
+    # -- what methods ask ------------------------------------------------------------------------------------
+
+    def asking(self, model: Model) -> Model:
+        """The model, for questions of this call.
+
+        They may use the templates that the mechanism declares, and the prediction's own: a run's identity holds no
+        others, and of the budgets only those that these fill.
+        """
+        return replace(model, admit=self._require_declared)
+
+    def _require_declared(self, request: SingleRequest) -> None:
+        declared = ("predict", *self.kind.templates)
+        if request.template not in declared:
+            raise MechanismError(
+                f"{self}: asked by {type(request).__name__}, whose template {request.template!r} the mechanism does "
+                f"not declare; add it to `templates`, which names {', '.join(self.kind.templates) or 'none'}"
+            )
 
     # -- what methods give back ------------------------------------------------------------------------------
 
@@ -85,18 +103,20 @@ class Calling:
         return tuple(events)
 
     def _require_event(self, event: object) -> None:
-        code = self.place.split()[-1]
+        code = self.place[-1]
         if not isinstance(event, Event):
             raise self.wrong(event, "events, each a subclass of mechanisms.base.Event")
+        # Exactly one of them: the journal gives back the class that it finds under an event's kind, no subclass of it.
+        if type(event) not in (*self.kind.events, UpdateFailed):
+            listed = ", ".join(one.__name__ for one in self.kind.events) or "none"
+            raise self.wrong(event, f"events of the classes that `events` names ({listed}), or UpdateFailed")
         if event.code != code:
             raise self.wrong(event, f"events of the sector {code} itself")
         with self.named():
             value = event.to_json()
         try:
             canonical_json(value)
-        except ValueError:
-            raise self.wrong(event, "events with finite numbers; the journal holds neither NaN nor infinity") from None
-        except TypeError as unfit:
+        except (TypeError, ValueError) as unfit:
             raise self.wrong(event, f"events with fields that JSON can hold ({unfit})") from None
 
     def recalled(self, given: object) -> tuple[Recalled, ...]:
@@ -138,6 +158,10 @@ class Calling:
             return None
         if not isinstance(given, PredictionAnswer):
             raise self.wrong(given, "a PredictionAnswer, or None where a model is to be asked")
+        for name in ("scores", "invalid"):
+            by_horizon = getattr(given, name)
+            if not isinstance(by_horizon, Mapping):
+                raise self.wrong(by_horizon, f"as `{name}` of a PredictionAnswer a dict by horizon")
         for horizon in horizons:
             score = given.scores.get(horizon)
             if score is None or (horizon not in given.invalid and not _lies_in(-1, score, 1)):

@@ -18,7 +18,7 @@ import numpy as np
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.embedding import Vectors
-from finevolve_pipeline.errors import FinEvolveError, LookAheadError, MechanismError
+from finevolve_pipeline.errors import BackboneError, BudgetError, CacheError, CacheMissError, LookAheadError
 from finevolve_pipeline.llm.answers import PredictionAnswer, parse_prediction, prediction_flaws
 from finevolve_pipeline.llm.asking import Asked, Model
 from finevolve_pipeline.llm.requests import Cuts, PredictRequest, Shown, total_failures, total_usage
@@ -37,12 +37,15 @@ from finevolve_pipeline.replay.clock import Gateway, is_known
 from finevolve_pipeline.replay.history import History
 from finevolve_pipeline.replay.journal import APPEND, MATURE, PHASE, Columns, Counts, DayContent, Spent
 from finevolve_pipeline.replay.maturity import matured
+from finevolve_pipeline.tables import LEFT_OUT, SHORTENED, WHOLE
 from finevolve_pipeline.universe import INDUSTRIES, Industry, industry
 
 _NO_KEY: Vectors = np.zeros(0, dtype=np.float32)
 _REPLAY = "the replay"
 _EMBEDDING = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedding")
 """Where news is embedded: one batch at a time, while other experiments of the process go on."""
+_MODEL_STOPPED = (BackboneError, BudgetError, CacheError, CacheMissError)
+"""Errors by which a model can be asked nothing more, though what it was asked before may still be answered."""
 _T = TypeVar("_T")
 
 
@@ -79,10 +82,6 @@ class Chain:
         return Calling(self.experiment, type(self.mechanism))
 
 
-LEFT_OUT = "left out"
-"""How a retrieved memory stood in the prompt for which the budget had no room for it."""
-
-
 @dataclass(frozen=True)
 class Predicted:
     """One sector's answer and all that belongs to it. `asked` is None where no model was needed."""
@@ -103,7 +102,7 @@ class Predicted:
     def in_prompt(self) -> list[str]:
         """How each recalled memory stood in the prompt (see `tables.Retrievals`)."""
         shown = self._shown
-        stood = ["whole" if one.shown is told else "shortened" for one, told in zip(self.recalled, shown, strict=False)]
+        stood = [WHOLE if one.shown is told else SHORTENED for one, told in zip(self.recalled, shown, strict=False)]
         return stood + [LEFT_OUT] * (len(self.recalled) - len(shown))
 
     def frozen(self, session: dt.date) -> Trajectory:
@@ -196,8 +195,8 @@ async def _each_sector(chain: Chain, work: Callable[[Industry], Awaitable[_T]]) 
 
 
 async def _until_a_defect(tasks: Sequence[asyncio.Task[_T]]) -> None:
-    """Wait for all tasks. A model that cannot be asked further stops none of them: what it is answering now is paid for
-    and will be kept. Any other failure, a mechanism's foremost, is raised at once."""
+    """Wait for all tasks. A model that cannot be asked further (`_MODEL_STOPPED`) stops none of them: what it is
+    answering now is paid for and will be kept. Any other failure is raised at once."""
     waiting = set(tasks)
     while waiting:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
@@ -205,7 +204,7 @@ async def _until_a_defect(tasks: Sequence[asyncio.Task[_T]]) -> None:
             if task not in done:
                 continue
             error = task.exception()
-            if error is not None and (not isinstance(error, FinEvolveError) or isinstance(error, MechanismError)):
+            if error is not None and not isinstance(error, _MODEL_STOPPED):
                 raise error
 
 
@@ -218,7 +217,7 @@ async def _mature(
             return ()
         call = chain.calling.at("mature", session, industry.code)
         with call.named():
-            given = chain.mechanism.mature(session, industry.code, own, model)
+            given = chain.mechanism.mature(session, industry.code, own, call.asking(model))
         return await call.events(given)
 
     events = [event for own in await _each_sector(chain, learn) for event in own]
@@ -260,7 +259,9 @@ async def _predict(situation: Situation, chain: Chain, model: Model) -> Predicte
         given = chain.mechanism.retrieve(situation)
     recalled = call.recalled(given)
     for one in recalled:
-        if one.available_from > situation.session:
+        with call.named():
+            available_from = one.available_from
+        if available_from > situation.session:
             raise LookAheadError(
                 f"{chain.experiment} recalled memory {one.shown.memory_id} for {situation.industry.code} on "
                 f"{situation.session}, before it can be known"
@@ -315,7 +316,7 @@ async def _append(session: dt.date, frozen: Sequence[Trajectory], chain: Chain, 
     async def keep(industry: Industry) -> Sequence[Event]:
         call = chain.calling.at("append", session, industry.code)
         with call.named():
-            given = chain.mechanism.append(own[industry.code], model)
+            given = chain.mechanism.append(own[industry.code], call.asking(model))
         return await call.events(given)
 
     events = [event for one in await _each_sector(chain, keep) for event in one]

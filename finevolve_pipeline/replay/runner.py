@@ -29,11 +29,12 @@ from finevolve_pipeline.mechanisms.canaries import REFUSED
 from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class, mechanism_settings, sample_seed
 from finevolve_pipeline.replay.called import Calling
 from finevolve_pipeline.replay.clock import INPUTS, Gateway, Visible
-from finevolve_pipeline.replay.day import LEFT_OUT, Chain, Execution, apply_events, replay_day
+from finevolve_pipeline.replay.day import Chain, Execution, apply_events, replay_day
 from finevolve_pipeline.replay.history import History
 from finevolve_pipeline.replay.journal import MATURE, Foundation, Manifest, ReplayStore
 from finevolve_pipeline.replay.maturity import matured
 from finevolve_pipeline.settings import Experiment, PromptSettings, Settings
+from finevolve_pipeline.tables import LEFT_OUT
 
 _REPLAY = "the replay"
 _CODE = (

@@ -118,7 +118,7 @@ def test_what_does_not_stand_at_the_head_in_that_form_is_no_lesson(text: str) ->
 
 
 def test_lessons_are_clipped_and_only_so_many_are_read() -> None:
-    assert read_lessons("10日新闻方向信度+99。20日新闻方向信度-7.5。") == (Lesson(10, 1.0), Lesson(20, -1.0))
+    assert read_lessons("10日新闻方向信度+99.00。20日新闻方向信度-7.50。") == (Lesson(10, 1.0), Lesson(20, -1.0))
     assert len(read_lessons("10日新闻方向信度+0.50；" * 1000)) == 8
 
 

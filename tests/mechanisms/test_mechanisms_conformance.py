@@ -8,9 +8,9 @@ from typing import ClassVar
 import pytest
 
 from finevolve_pipeline import testing
-from finevolve_pipeline.errors import SettingsError
+from finevolve_pipeline.errors import ReplayMismatchError, SettingsError
 from finevolve_pipeline.llm.answers import parse_prediction
-from finevolve_pipeline.llm.requests import PredictRequest
+from finevolve_pipeline.llm.requests import FactsRequest, PredictRequest
 from finevolve_pipeline.llm.updates import no_flaws
 from finevolve_pipeline.mechanisms.base import Mechanism, next_session
 from finevolve_pipeline.mechanisms.baselines import Zero
@@ -343,10 +343,12 @@ def test_a_broken_promise_is_caught_by_its_check_and_no_other(kind, settings, ex
         assert said in failed[check]
 
 
-def test_an_event_that_the_journal_may_not_hold_is_caught_where_it_is_read_back():
-    failed = {one.check: one.detail for one in conformance(Unlisted, MEM0) if not one.ok}
-    assert {"restore", "resume"} <= failed.keys()
-    assert failed["restore"] == "Unlisted: the journal holds an event 'remembered'; it has no such one"
+def test_an_event_that_the_journal_may_not_hold_is_not_read_back():
+    entry = Remembered(SECTORS[0], f"2025-01-02/{SECTORS[0]}").to_json()
+    assert Mem0.decode(entry) == Remembered(SECTORS[0], f"2025-01-02/{SECTORS[0]}")
+    with pytest.raises(ReplayMismatchError) as refused:
+        Unlisted.decode(entry)
+    assert str(refused.value) == "Unlisted: the journal holds an event 'remembered'; it has no such one"
 
 
 @pytest.mark.parametrize("kind", [Pipe, Zero])
@@ -415,6 +417,16 @@ class Undefined(MemRL):
         return [replace(one, alpha=float("nan")) for one in await super().mature(session, code, matured, model)]
 
 
+class AskingUndeclared(Mem0):
+    """Asks for facts, which Mem0 does not declare."""
+
+    async def append(self, trajectory, model):
+        news = self.world.past.news(trajectory.memory_id)
+        asked = FactsRequest(trajectory.session, industry(trajectory.code), news, trajectory.scores, "", "", 1)
+        await model.ask(asked, lambda text: text, no_flaws)
+        return await super().append(trajectory, model)
+
+
 class ListsNone(Mem0):
     """Lists nothing at all, not even an empty tuple."""
 
@@ -431,7 +443,9 @@ class ListsNone(Mem0):
             f"retrieve of Nothing-rules, 2025-01-02 {SECTORS[0]}: returned None; expected a tuple of Recalled",
         ),
         (NotAsync, MEM0, "expected a coroutine; write `async def append`"),
-        (Undefined, MEMRL, "expected events with finite numbers; the journal holds neither NaN nor infinity"),
+        (Undefined, MEMRL, "expected events with fields that JSON can hold (Out of range float values"),
+        (Unlisted, MEM0, "expected events of the classes that `events` names (none), or UpdateFailed"),
+        (AskingUndeclared, MEM0, "asked by FactsRequest, whose template 'facts' the mechanism does not declare"),
         (ListsNone, MEM0, "returned None; expected a tuple of Experience"),
     ],
 )

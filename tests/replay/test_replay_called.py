@@ -9,9 +9,14 @@ from replay_world import replayed, small_parts, small_settings
 
 from finevolve_pipeline.errors import MechanismError
 from finevolve_pipeline.llm.answers import PredictionAnswer
-from finevolve_pipeline.mechanisms.base import Event, Mechanism
+from finevolve_pipeline.llm.requests import FactsRequest, InsightRequest, PredictRequest, ShownFact
+from finevolve_pipeline.llm.rules.backbone import RulesBackbone
+from finevolve_pipeline.llm.stand_in import StandIn
+from finevolve_pipeline.llm.updates import no_flaws, parse_insight
+from finevolve_pipeline.mechanisms.base import Event, Mechanism, Recalled, episode
 from finevolve_pipeline.mechanisms.mem0 import Mem0
 from finevolve_pipeline.replay.journal import ReplayStore
+from finevolve_pipeline.universe import industry
 
 SETTINGS = small_settings(last="2025-01-06")
 FIRST, SECOND, THIRD = SETTINGS.benchmark.sessions
@@ -81,17 +86,31 @@ class InApply(Noting):
         raise ValueError("boom")
 
 
-class InToJson(Noting):
-    async def append(self, trajectory, model):
-        return (Broken(trajectory.code),)
-
-
 @dataclass(frozen=True)
 class Broken(Event):
     kind: ClassVar[str] = "broken"
 
     def to_json(self):
         raise ValueError("boom")
+
+
+class InToJson(Noting):
+    events = (Noted, Broken)
+
+    async def append(self, trajectory, model):
+        return (Broken(trajectory.code),)
+
+
+@dataclass(frozen=True)
+class Undated(Recalled):
+    @property
+    def available_from(self):
+        raise ValueError("boom")
+
+
+class InWhatWasRetrieved(Noting):
+    def retrieve(self, situation):
+        return (Undated(ShownFact("memory", situation.session, "text"), 0.0, 0.0),)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +121,7 @@ class Broken(Event):
         (InMatureBeforeItWaits, f".mature of pipe-rules, {SECOND} 801010"),
         (InForecast, f".forecast of pipe-rules, {FIRST} 801010"),
         (InRetrieve, f".retrieve of pipe-rules, {FIRST} 801010"),
+        (InWhatWasRetrieved, f".retrieve of pipe-rules, {FIRST} 801010"),
         (InAppend, f".append of pipe-rules, {FIRST} 801010"),
         (InApply, f".apply of pipe-rules, {FIRST} 801010"),
         (InToJson, f".append of pipe-rules, {FIRST} 801010"),
@@ -195,6 +215,29 @@ class ASet(Noting):
         return {1}
 
 
+class Circular(Noting):
+    def value(self):
+        within = []
+        within.append(within)
+        return within
+
+
+@dataclass(frozen=True)
+class NotedMore(Noted):
+    """Would be read back as `Noted`, whose kind it has."""
+
+    more: int = 1
+
+
+class Unlisted(Noting):
+    events = ()
+
+
+class Derived(Noting):
+    async def append(self, trajectory, model):
+        return (NotedMore(trajectory.code, 1.0),)
+
+
 class NumberFromForecast(Noting):
     def forecast(self, situation):
         return 0.5
@@ -203,6 +246,16 @@ class NumberFromForecast(Noting):
 class OneHorizonOnly(Noting):
     def forecast(self, situation):
         return PredictionAnswer({1: 0.5}, {}, None, "", "")
+
+
+class ListOfScores(Noting):
+    def forecast(self, situation):
+        return PredictionAnswer([0.5, 0.5, 0.5], {}, None, "", "")
+
+
+class ListOfReasons(Noting):
+    def forecast(self, situation):
+        return PredictionAnswer({1: 0.5, 2: 0.5, 4: 0.5}, [], None, "", "")
 
 
 class TooHigh(Noting):
@@ -223,10 +276,15 @@ WRONG = [
     (NoneFromAppend, f"append of pipe-rules, {FIRST} 801010: returned None; expected a tuple or list of events"),
     (DictFromAppend, "expected events, each a subclass of mechanisms.base.Event"),
     (OthersSector, "801010: returned Noted.*; expected events of the sector 801010 itself"),
-    (NotANumber, "returned Noted.*nan.*; expected events with finite numbers"),
+    (NotANumber, r"returned Noted.*nan.*; expected events with fields that JSON can hold \(Out of range float values"),
+    (Circular, r"expected events with fields that JSON can hold \(Circular reference detected\)"),
+    (Unlisted, r"returned Noted.*; expected events of the classes that `events` names \(none\), or UpdateFailed"),
+    (Derived, r"returned NotedMore.*; expected events of the classes that `events` names \(Noted\), or UpdateFailed"),
     (ASet, r"expected events with fields that JSON can hold \(Object of type set is not JSON serializable\)"),
     (NumberFromForecast, f"forecast of pipe-rules, {FIRST} 801010: returned 0.5; expected a PredictionAnswer, or None"),
     (OneHorizonOnly, r"returned None; expected a score in \[-1, 1\] for 2 sessions"),
+    (ListOfScores, r"returned \[0.5, 0.5, 0.5\]; expected as `scores` of a PredictionAnswer a dict by horizon"),
+    (ListOfReasons, r"returned \[\]; expected as `invalid` of a PredictionAnswer a dict by horizon"),
     (TooHigh, r"returned 1.5; expected a score in \[-1, 1\] for 2 sessions"),
 ]
 
@@ -238,3 +296,77 @@ def test_a_wrong_value_is_told_with_what_was_expected(tmp_path, kind, said):
     assert str(refused.value).startswith(f"mechanism {kind.__name__}.")
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 400
+
+
+# -- what a method must not ask
+
+
+class Heard(StandIn):
+    """The offline backbone, and what it was asked."""
+
+    def __init__(self):
+        super().__init__(RulesBackbone())
+        self.asked = []
+
+    async def answer(self, call):
+        self.asked.append(call.request)
+        return await super().answer(call)
+
+
+class Asking(Noting):
+    """Asks for an insight, and declares that it does."""
+
+    templates = ("insight",)
+
+    async def mature(self, session, code, matured, model):
+        request = InsightRequest(session, industry(code), episode(matured[0], self.world.past))
+        await model.ask(request, parse_insight, no_flaws)
+        return ()
+
+
+class Undeclared(Asking):
+    templates = ("facts",)
+
+
+class UndeclaredInAppend(Noting):
+    templates = ()
+
+    async def append(self, trajectory, model):
+        news = self.world.past.news(trajectory.memory_id)
+        request = FactsRequest(trajectory.session, industry(trajectory.code), news, trajectory.scores, "", "", 1)
+        await model.ask(request, lambda text: text, no_flaws)
+        return ()
+
+
+def insights_on(backbone):
+    return [request.session for request in backbone.asked if isinstance(request, InsightRequest)]
+
+
+def test_a_question_whose_template_is_declared_is_asked(tmp_path):
+    parts = small_parts(SETTINGS, kind=Asking, backbone=Heard())
+    replayed(tmp_path, "pipe", parts)
+    assert set(insights_on(parts.backbone)) == {SECOND, THIRD}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (
+            Undeclared,
+            f"mature of pipe-rules, {SECOND} 801010: asked by InsightRequest, whose template 'insight' the mechanism "
+            "does not declare; add it to `templates`, which names facts",
+        ),
+        (
+            UndeclaredInAppend,
+            f"append of pipe-rules, {FIRST} 801010: asked by FactsRequest, whose template 'facts' the mechanism "
+            "does not declare; add it to `templates`, which names none",
+        ),
+    ],
+)
+def test_a_question_whose_template_is_not_declared_is_refused_unasked(tmp_path, kind, said):
+    """The identity of a run holds the declared ones only: a change of others would go unnoticed."""
+    parts = small_parts(SETTINGS, kind=kind, backbone=Heard())
+    with pytest.raises(MechanismError) as refused:
+        replayed(tmp_path, "pipe", parts)
+    assert str(refused.value) == f"mechanism {kind.__name__}.{said}"
+    assert all(isinstance(request, PredictRequest) for request in parts.backbone.asked)

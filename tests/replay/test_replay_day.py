@@ -1,5 +1,6 @@
 """One day keeps the protocol's order: mature, observe, retrieve and predict, freeze, append."""
 
+import asyncio
 import datetime as dt
 import math
 
@@ -7,7 +8,15 @@ import pytest
 from replay_world import EchoBackbone, answer_text, replayed, small_parts, small_settings
 
 from finevolve_pipeline import calendar
-from finevolve_pipeline.errors import LookAheadError
+from finevolve_pipeline.errors import (
+    BackboneError,
+    BudgetError,
+    CacheError,
+    CacheMissError,
+    LookAheadError,
+    MissingPartitionError,
+    TemplateError,
+)
 from finevolve_pipeline.llm.requests import ShownMemory
 from finevolve_pipeline.mechanisms.base import Mechanism, Recalled, UpdateFailed
 from finevolve_pipeline.mechanisms.mem0 import Mem0
@@ -224,3 +233,35 @@ def test_a_failing_model_leaves_the_day_uncommitted_and_the_next_run_takes_it_up
     store, done = replayed(tmp_path, "mem0", small_parts(SETTINGS))
     assert [day.reused for day in done] == [True] + [False] * (len(SESSIONS) - 1)
     assert isinstance(store.manifest("mem0-rules", SESSIONS[1]).counts, Counts)
+
+
+class FailsFirst(EchoBackbone):
+    """Refuses one sector at once; the others' answers take some turns of the loop."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error, self.answered = error, 0
+
+    async def answer(self, call):
+        if call.request.industry.code == CODES[3]:
+            raise self.error
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.answered += 1
+        return await super().answer(call)
+
+
+@pytest.mark.parametrize("kind", [BackboneError, BudgetError, CacheError, CacheMissError])
+def test_a_model_that_can_be_asked_nothing_more_still_answers_what_it_was_asked(tmp_path, kind):
+    backbone = FailsFirst(kind("no more"))
+    with pytest.raises(kind, match="no more"):
+        replayed(tmp_path, "pipe", small_parts(SETTINGS, backbone=backbone), SESSIONS[:1])
+    assert backbone.answered == len(CODES) - 1
+
+
+@pytest.mark.parametrize("kind", [LookAheadError, MissingPartitionError, TemplateError, ConnectionError])
+def test_any_other_failure_is_raised_at_once(tmp_path, kind):
+    backbone = FailsFirst(kind("broken"))
+    with pytest.raises(kind, match="broken"):
+        replayed(tmp_path, "pipe", small_parts(SETTINGS, backbone=backbone), SESSIONS[:1])
+    assert backbone.answered == 0

@@ -24,7 +24,7 @@ from finevolve_pipeline.evaluation.case import (
 from finevolve_pipeline.evaluation.comparison import mechanism_label
 from finevolve_pipeline.evaluation.report.sections import Cell, TableView, text_table
 from finevolve_pipeline.news.block import NewsItem
-from finevolve_pipeline.replay.day import LEFT_OUT
+from finevolve_pipeline.tables import LEFT_OUT, SHORTENED
 
 SOURCES = 3
 """Earlier predictions named under a piece of experience; the others are counted."""
@@ -240,7 +240,7 @@ def _experience(anchor: str, label: str, run: CaseRun, study: CaseStudy) -> Expe
     return ExperienceView(anchor, label, note, tuple(_memory(one, study) for one in run.retrieved))
 
 
-_STOOD = {"shortened": ", shortened in the prompt", LEFT_OUT: ", cut: not in the prompt"}
+_STOOD = {SHORTENED: ", shortened in the prompt", LEFT_OUT: ", cut: not in the prompt"}
 """How a piece of experience that did not stand there whole is told."""
 
 

@@ -71,7 +71,8 @@ class RulesBackbone:
 
     async def answer(self, call: Call) -> Reply:
         """The answer to one call; no tokens, no cost."""
-        request = call.told  # a model reads no more than the messages show
+        # A model reads no more than the messages show; here only an article to tag is read whole (see `Call.told`).
+        request = call.told
         if self._noise and isinstance(request, PredictRequest):
             return Reply(_said(self._with_noise(predict(request, call.prompt.language), call)), Usage(calls=1))
         return Reply(self.answer_now(request, call.prompt.language), Usage(calls=1))

@@ -33,7 +33,8 @@ MOST = 8
 CACHED_TEXTS = 8192
 
 _LESSON = {"zh": "{horizon}日新闻方向信度{value:+.2f}", "en": "News reliability at {horizon}d {value:+.2f}"}
-_NUMBER = r"([+-][0-9]{1,2}(?:\.[0-9]{1,4})?)"
+_NUMBER = r"([+-][0-9]{1,2}\.[0-9]{2})"
+"""Both decimals, as they are written: of a lesson that a cut ends within its number, nothing is known."""
 _SENTENCE = re.compile(
     rf"([0-9]{{1,3}})日新闻方向信度{_NUMBER}[；。]|News reliability at ([0-9]{{1,3}})d {_NUMBER}(?:; ?|\. ?)"
 )

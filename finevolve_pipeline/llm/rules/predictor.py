@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -187,7 +187,7 @@ def predict(request: PredictRequest, language: Language = "zh") -> Forecast:
         scores=scores,
         confidence=_confidence(weighed),
         key_factor=_key_factor(weighed, language),
-        logic_chain=(_logic_chain if language == "zh" else _logic_chain_en)(request, weighed, shares),
+        logic_chain=_logic_chain(request, weighed, shares, language),
     )
 
 
@@ -318,47 +318,87 @@ def _key_factor(weighed: Sequence[Weighed], language: Language) -> str:
     return "没有足够重要的新闻" if language == "zh" else "no news of sufficient importance"
 
 
-def _logic_chain(request: PredictRequest, weighed: Sequence[Weighed], shares: list[float]) -> str:
-    parts = []
-    if weighed:
-        good = sum(one.impact > 0 for one in weighed)
-        bad = sum(one.impact < 0 for one in weighed)
-        named = "、".join(f"{one.item.article_id[:40]}{side_word(one.impact)}" for one in ranked(weighed)[:3])
-        parts.append(
-            f"{request.industry.name_zh}共{len(weighed)}篇新闻，利好{good}篇、利空{bad}篇，权重最大的是{named}"
+@dataclass(frozen=True)
+class _Wording:
+    """How a language says a logic chain; in braces what is filled in.
+
+    `comma` stands between what is listed, `between` between clauses.
+    """
+
+    comma: str
+    between: str
+    end: str
+    article: str
+    news: str
+    no_news: str
+    effect: str
+    experience: str
+    reversion: str
+    fading: str
+
+
+_WORDINGS: Mapping[Language, _Wording] = {
+    "zh": _Wording(
+        comma="、",
+        between="；",
+        end="。",
+        article="{article}{side}",
+        news="{industry.name_zh}共{count}篇新闻，利好{good}篇、利空{bad}篇，权重最大的是{named}",
+        no_news="{industry.name_zh}没有足够重要的新闻，新闻信号为零",
+        effect="{horizon}日{share:+.3f}",
+        experience="参考{count}条经验（{named}），对得分的影响为{effects}",
+        reversion="近{sessions}个交易日超额收益{excess:+.2%}，计入轻微的均值回复",
+        fading="新闻影响随期限衰减",
+    ),
+    "en": _Wording(
+        comma=", ",
+        between="; ",
+        end=".",
+        article="{article} {side}",
+        news="{count} articles on {industry.name_en}, {good} positive and {bad} negative, of most weight {named}",
+        no_news="no news of sufficient importance on {industry.name_en}, so that news says nothing",
+        effect="{horizon}d {share:+.3f}",
+        experience="{count} pieces of experience ({named}) change the scores by {effects}",
+        reversion="the excess return over {sessions} sessions, {excess:+.2%}, reverts mildly",
+        fading="the effect of news fades with the horizon",
+    ),
+}
+
+
+def _logic_chain(
+    request: PredictRequest, weighed: Sequence[Weighed], shares: Sequence[float], language: Language
+) -> str:
+    say = _WORDINGS[language]
+    clauses = [_news_told(request, weighed, language)]
+    if request.memories:
+        effects = [say.effect.format(horizon=h, share=x) for h, x in zip(request.horizons, shares, strict=True)]
+        clauses.append(
+            say.experience.format(
+                count=len(request.memories),
+                named=say.comma.join(memory.memory_id[:30] for memory in request.memories[:3]),
+                effects=say.comma.join(effects),
+            )
         )
-    else:
-        parts.append(f"{request.industry.name_zh}没有足够重要的新闻，新闻信号为零")
-    if request.memories:
-        effects = "、".join(f"{h}日{share:+.3f}" for h, share in zip(request.horizons, shares, strict=True))
-        named = "、".join(memory.memory_id[:30] for memory in request.memories[:3])
-        parts.append(f"参考{len(request.memories)}条经验（{named}），对得分的影响为{effects}")
     known = [back for back in request.market.trailing if not math.isnan(back.excess)]
     if known:
         last = max(known, key=lambda back: back.sessions)
-        parts.append(f"近{last.sessions}个交易日超额收益{last.excess:+.2%}，计入轻微的均值回复")
-    parts.append("新闻影响随期限衰减")
-    return "；".join(parts) + "。"
+        clauses.append(say.reversion.format(sessions=last.sessions, excess=last.excess))
+    clauses.append(say.fading)
+    return say.between.join(clauses) + say.end
 
 
-def _logic_chain_en(request: PredictRequest, weighed: Sequence[Weighed], shares: list[float]) -> str:
-    """The same in English."""
-    parts = []
-    if weighed:
-        good = sum(one.impact > 0 for one in weighed)
-        bad = sum(one.impact < 0 for one in weighed)
-        named = ", ".join(f"{one.item.article_id[:40]} {side_word(one.impact, 'en')}" for one in ranked(weighed)[:3])
-        counted = f"{len(weighed)} articles on {request.industry.name_en}, {good} positive and {bad} negative"
-        parts.append(f"{counted}, of most weight {named}")
-    else:
-        parts.append(f"no news of sufficient importance on {request.industry.name_en}, so that news says nothing")
-    if request.memories:
-        effects = ", ".join(f"{h}d {share:+.3f}" for h, share in zip(request.horizons, shares, strict=True))
-        named = ", ".join(memory.memory_id[:30] for memory in request.memories[:3])
-        parts.append(f"{len(request.memories)} pieces of experience ({named}) change the scores by {effects}")
-    known = [back for back in request.market.trailing if not math.isnan(back.excess)]
-    if known:
-        last = max(known, key=lambda back: back.sessions)
-        parts.append(f"the excess return over {last.sessions} sessions, {last.excess:+.2%}, reverts mildly")
-    parts.append("the effect of news fades with the horizon")
-    return "; ".join(parts) + "."
+def _news_told(request: PredictRequest, weighed: Sequence[Weighed], language: Language) -> str:
+    say = _WORDINGS[language]
+    if not weighed:
+        return say.no_news.format(industry=request.industry)
+    named = [
+        say.article.format(article=one.item.article_id[:40], side=side_word(one.impact, language))
+        for one in ranked(weighed)[:3]
+    ]
+    return say.news.format(
+        industry=request.industry,
+        count=len(weighed),
+        good=sum(one.impact > 0 for one in weighed),
+        bad=sum(one.impact < 0 for one in weighed),
+        named=say.comma.join(named),
+    )

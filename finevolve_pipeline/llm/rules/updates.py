@@ -72,7 +72,6 @@ class _Wording:
     points: str
     excess: str
     told: str
-    sentence: str
     insight: str
     rule: str
     success: tuple[str, str, str]
@@ -99,8 +98,7 @@ _WORDINGS: Mapping[Language, _Wording] = {
         wrong="方向错误",
         points="实际{points:+.2f}点",
         excess="实际超额收益{outcome:+.2%}",
-        told="{day}起{horizon}日：预测{score:+.2f}，{realised}，{verdict}；关键因素：{factor}",
-        sentence="{told}。",
+        told="{day}起{horizon}日：预测{score:+.2f}，{realised}，{verdict}；关键因素：{factor}。",
         insight="教训：{horizon}日期限上{advice}。",
         rule="{horizon}日期限上{advice}。",
         success=(
@@ -138,8 +136,7 @@ _WORDINGS: Mapping[Language, _Wording] = {
         wrong="wrong direction",
         points="realised {points:+.2f} points",
         excess="realised excess return {outcome:+.2%}",
-        told="From {day} over {horizon} sessions: predicted {score:+.2f}, {realised}, {verdict}; key factor: {factor}",
-        sentence="{told}.",
+        told="From {day} over {horizon} sessions: predicted {score:+.2f}, {realised}, {verdict}; key factor: {factor}.",
         insight="Lesson: over {horizon} sessions {advice}.",
         rule="Over {horizon} sessions {advice}.",
         success=(
@@ -222,7 +219,7 @@ def _verdict(episode: Episode, outcome: float, say: _Wording) -> str:
 def _told(episode: Episode, signal: Signal, say: _Wording) -> str:
     """A prediction and its outcome in one sentence, the outcome with sign and unit."""
     outcome = _outcome(episode, signal)
-    told = say.told.format(
+    return say.told.format(
         day=episode.predicted_on,
         horizon=episode.horizon,
         score=episode.score,
@@ -232,7 +229,6 @@ def _told(episode: Episode, signal: Signal, say: _Wording) -> str:
         verdict=_verdict(episode, outcome, say),
         factor=episode.key_factor or say.none,
     )
-    return say.sentence.format(told=told)
 
 
 def _joined(say: _Wording, *sentences: str) -> str:
