@@ -99,9 +99,10 @@ def tls() -> ssl.SSLContext:
 
 
 def quiet(*others: str) -> None:
-    """Keep the client from writing a line with the address, which may be a secret, for every request; `others` are further loggers.
+    """Keep the client from writing a line with the address, which may be a secret, for every request.
 
-    A level that somebody has set stays.
+    Args:
+        others: further loggers to quiet. A level that somebody has set stays.
     """
     for name in ("httpx2", "httpcore2", *others):
         logger = logging.getLogger(name)
