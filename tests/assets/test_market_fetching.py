@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from asset_world import DAYS, AssetWorld
-from dagster import AssetCheckKey, AssetKey, asset, materialize
+from dagster import AssetCheckKey, AssetKey, asset, build_schedule_context, materialize
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "resources"))
@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "resources"))
 from service_world import ERROR_500, TOKEN, CsIndexSite, FakeTime, TushareService, close_of, serving
 from small_world import BAR_SESSIONS, settings_text
 
+from assets.automation import BARS_AT
 from assets.checks import checks
 from assets.planning import freshness
 from finevolve_pipeline import calendar
@@ -135,6 +136,22 @@ def test_what_the_second_source_said_is_read_by_nothing_else(fetched: AssetWorld
 
 
 # Revisions
+
+
+def test_the_evening_s_run_brings_what_a_source_has_revised_of_the_newest_sessions(
+    fetched: AssetWorld, services: tuple[TushareService, CsIndexSite]
+) -> None:
+    fetched.materialise(BARS, FIRST, LAST)
+    before = BAR_SESSIONS[-2].isoformat()
+    services[0].revised = {(CODES[0], before): 4321.0}
+    evening = dt.datetime.combine(BAR_SESSIONS[-1], BARS_AT, calendar.SHANGHAI)
+    context = build_schedule_context(
+        scheduled_execution_time=evening, repository_def=fetched.definitions.get_repository_def()
+    )
+    (request,) = fetched.definitions.resolve_schedule_def("daily_bars").evaluate_tick(context).run_requests or ()
+    job = fetched.definitions.resolve_job_def("market_session")
+    assert job.execute_in_process(tags=dict(request.tags), instance=fetched.instance).success
+    assert fetched.store.read("industry_bars", before).set_index("code").loc[CODES[0], "close"] == 4321.0
 
 
 class Revising:
