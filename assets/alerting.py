@@ -19,7 +19,7 @@ from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.storage.dagster_run import RunRecord
 from dagster._core.storage.tags import PARTITION_NAME_TAG, WILL_RETRY_TAG
 
-from assets.automation import SOURCE_TAG, Clock, crawled, fetched_bars, shanghai_now
+from assets.automation import BARS_AT, SOURCE_TAG, Clock, crawled, fetched_bars, shanghai_now
 from assets.checks import silence_of
 from assets.planning import RANGE_END, RANGE_START
 from finevolve_pipeline import alerts, calendar
@@ -41,7 +41,6 @@ _SECONDS_OF_A_TICK = 20.0
 
 _LATE_DAYS = 7
 _GRACE = dt.timedelta(hours=2)
-_BARS_AT = dt.time(18, 10)
 _NOTHING = "no alerts: [alerts] names neither a webhook nor e-mail"
 
 
@@ -175,10 +174,11 @@ def _error(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
 
 
 def _of_sources(settings: Settings, store: TableStore, now: dt.datetime) -> Iterator[Condition]:
-    """What is wrong with the sources; one that was never asked owes nothing."""
+    """What is wrong with the sources; one that was never asked owes nothing, nor a day that is not to be crawled."""
     kept = CoverageStore(store.home)
     grace = dt.timedelta(minutes=settings.crawl.settle_minutes) + _GRACE
-    days = _past_days(now, settings.news.first_day, settings.news.last_day)
+    first = max(settings.news.first_day, settings.crawl.first_day or settings.news.first_day)
+    days = _past_days(now, first, settings.news.last_day) if settings.crawl.enabled else ()
     for source in crawled(settings):
         known = kept.shown(source)
         yield from alerts.source_conditions(
@@ -196,7 +196,7 @@ def _of_tables(
     sessions = [
         day
         for day in _past_days(now, settings.market.first_session, settings.market.last_session, now.date())
-        if day in settings.market.sessions and now >= dt.datetime.combine(day, _BARS_AT, calendar.SHANGHAI) + _GRACE
+        if day in settings.market.sessions and now >= dt.datetime.combine(day, BARS_AT, calendar.SHANGHAI) + _GRACE
     ]
     for table in fetched_bars(settings):
         lacking = [day.isoformat() for day in sessions if store.stored(table, day.isoformat()) is None]

@@ -48,6 +48,9 @@ _LATER = {"daily_news": 40, "daily_session_inputs": 110, "daily_replay": 140}
 _WEEKLY_LATER = {"weekly_labels": 140, "weekly_experiment_ic": 170, "weekly_rebuild": 200}
 """Minutes from that on."""
 
+BARS_AT = dt.time(18, 10)
+"""When the bars of a session are asked for, Asia/Shanghai: after the close, and after the sources have them."""
+
 EVALUATION = ("ic_matrix", "comparison", "report", "benchmark_release")
 
 
@@ -178,13 +181,20 @@ def automation(graph: Graph, clock: Clock = shanghai_now) -> Automation:
             return dg.SkipReason(f"{day} lies outside the news span")
         return dg.RunRequest(run_key=day.isoformat(), partition_key=day.isoformat())
 
-    @dg.schedule(job=bars, cron_schedule="10 18 * * *", execution_timezone=_TIME_ZONE, name="daily_bars")
+    @dg.schedule(
+        job=bars,
+        cron_schedule=f"{BARS_AT.minute} {BARS_AT.hour} * * *",
+        execution_timezone=_TIME_ZONE,
+        name="daily_bars",
+    )
     def daily_bars(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        """Today's bars after the close, if it is a session."""
-        day = today(context)
-        if day not in graph.settings.market.sessions:
+        """Today's bars after the close, if it is a session, with the sessions before it that are asked for again."""
+        day, market = today(context), graph.settings.market
+        if day not in market.sessions:
             return dg.SkipReason(f"{day} is no session of the market span")
-        return dg.RunRequest(run_key=day.isoformat(), partition_key=day.isoformat())
+        newest = [session for session in market.sessions if session <= day][-max(1, market.recheck_sessions) :]
+        span = {RANGE_START: newest[0].isoformat(), RANGE_END: day.isoformat()}
+        return dg.RunRequest(run_key=day.isoformat(), tags=span)
 
     @dg.schedule(
         job=inputs,

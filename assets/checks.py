@@ -13,7 +13,6 @@ import dagster as dg
 
 from assets.automation import Clock, shanghai_now
 from finevolve_pipeline import calendar
-from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.errors import ReplayMismatchError
 from finevolve_pipeline.graph import SINGLE, Graph
 from finevolve_pipeline.market.fetching import agreement, codes_of, missing_closes, settled_sessions
@@ -154,12 +153,12 @@ def no_revised_closes(table: str) -> dg.AssetChecksDefinition:
     return check
 
 
-def all_sessions_there(graph: Graph, table: str) -> dg.AssetChecksDefinition:
+def all_sessions_there(graph: Graph, table: str, clock: Clock) -> dg.AssetChecksDefinition:
     """Every session asked for that is over has all its closes, from one source or another."""
 
     @dg.asset_check(asset=table, name="all_sessions_there", description=all_sessions_there.__doc__)
     def check(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
-        sessions = settled_sessions(_sessions_asked(context, graph, table), dt.datetime.now(SHANGHAI))
+        sessions = settled_sessions(_sessions_asked(context, graph, table), clock())
         absent = missing_closes(bars_of(store.landing, table, sessions), sessions, codes_of(table))
         bad = [f"{day}: {len(codes)} closes missing, first {codes[0]}" for day, codes in absent.items()]
         return _result(bad, len(sessions), "sessions lack closes", dg.AssetCheckSeverity.WARN)
@@ -167,12 +166,12 @@ def all_sessions_there(graph: Graph, table: str) -> dg.AssetChecksDefinition:
     return check
 
 
-def sources_agree(graph: Graph, table: str) -> dg.AssetChecksDefinition:
+def sources_agree(graph: Graph, table: str, clock: Clock) -> dg.AssetChecksDefinition:
     """The closes that landed equal those of the further sources, where both have them."""
 
     @dg.asset_check(asset=table, name="sources_agree", description=sources_agree.__doc__)
     def check(context: dg.AssetCheckExecutionContext, store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
-        sessions = settled_sessions(_sessions_asked(context, graph, table), dt.datetime.now(SHANGHAI))
+        sessions = settled_sessions(_sessions_asked(context, graph, table), clock())
         landed = bars_of(store.landing, table, sessions)
         bad: list[str] = []
         figures: dict[str, dict[str, float | int | str | None]] = {}
@@ -194,13 +193,13 @@ def sources_agree(graph: Graph, table: str) -> dg.AssetChecksDefinition:
     return check
 
 
-def _bar_checks(graph: Graph, table: str) -> list[dg.AssetChecksDefinition]:
+def _bar_checks(graph: Graph, table: str, clock: Clock) -> list[dg.AssetChecksDefinition]:
     """Checks of a table of bars: of fetched ones where a source is configured, of their agreement where two are."""
     sources = configured(graph.settings, table)
     return [
         no_revised_closes(table),
-        *([all_sessions_there(graph, table)] if sources else []),
-        *([sources_agree(graph, table)] if len(sources) > 1 else []),
+        *([all_sessions_there(graph, table, clock)] if sources else []),
+        *([sources_agree(graph, table, clock)] if len(sources) > 1 else []),
     ]
 
 
@@ -337,7 +336,7 @@ def checks(graph: Graph, clock: Clock = shanghai_now) -> list[dg.AssetChecksDefi
         complete,
         fresh,
         not_dropped_to_zero,
-        *(check for table in (INDUSTRY_BARS, BENCHMARK_BARS) for check in _bar_checks(graph, table)),
+        *(check for table in (INDUSTRY_BARS, BENCHMARK_BARS) for check in _bar_checks(graph, table, clock)),
         observable_at_cutoff,
         has_news,
         plausible_moves,

@@ -24,7 +24,9 @@ _LEAST_SECRET = 4
 _REFUSALS = frozenset({"blocked", "disallowed", "javascript_required", "unsupported", "defect"})
 """States of a source's last crawl that waiting does not mend."""
 
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+"""Surrogates among them: alone, they cannot be sent in UTF-8."""
+
 _USER_IN_URL = re.compile(r"(?<=://)[^/\s@]*@")
 _REST_OF_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s?#'\"]*)[?#][^\s'\"]*", re.I)
 
@@ -103,7 +105,10 @@ class Board:
     def of_document(document: Mapping[str, Any]) -> Board:
         """The board that `document` told. Raises `KeyError`, `TypeError` or `ValueError` for other values."""
         listed = (Condition(name, state, Message(subject, text)) for name, state, subject, text in document["open"])
-        return Board(tuple(listed), document["told"])
+        told = document["told"]
+        if not isinstance(told, Mapping) or not all(isinstance(states, Mapping) for states in told.values()):
+            raise TypeError(f"told: {str(told)[:_LONGEST_LINE]!r} is no states by channel")
+        return Board(tuple(listed), told)
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,10 @@ class CrawlSettings(_Section):
         return self
 
 
+_LONGEST_ATTEMPT = 86_400.0
+"""Seconds. A library's call is waited for by a thread, which takes no infinity."""
+
+
 class MarketSettings(_Section):
     """Span of the kept bars, and where they are fetched.
 
@@ -185,7 +189,8 @@ class MarketSettings(_Section):
         recheck_sessions: the newest sessions that are asked for again, since sources revise them.
         requests_per_minute: to one site. Tushare has its own section.
         attempts: how often one request is sent before the source counts as broken.
-        deadline_seconds: longest time of one attempt.
+        deadline_seconds: longest silence of one attempt, at most a day; an answer that is still coming is given up
+            after as long.
     """
 
     first_session: dt.date
@@ -195,7 +200,7 @@ class MarketSettings(_Section):
     recheck_sessions: int = Field(ge=0, le=250)
     requests_per_minute: int = Field(ge=1)
     attempts: int = Field(ge=1, le=20)
-    deadline_seconds: float = Field(gt=0)
+    deadline_seconds: float = Field(gt=0, le=_LONGEST_ATTEMPT)
 
     @property
     def sessions(self) -> tuple[dt.date, ...]:
@@ -219,7 +224,8 @@ class TushareSettings(_Section):
         token_variable: name of the environment variable with the account's token, in capitals.
         requests_per_minute: of one process; what the account may do depends on its points.
         attempts: how often one request is sent before the run stops.
-        deadline_seconds: longest time of one attempt.
+        deadline_seconds: longest silence of one attempt, at most a day; an answer that is still coming is given up
+            after as long.
         longest_wait_seconds: longest pause before an attempt; its allowance is counted by the minute.
     """
 
@@ -227,7 +233,7 @@ class TushareSettings(_Section):
     token_variable: str = Field(pattern=r"^[A-Z_][A-Z0-9_]*$")
     requests_per_minute: int = Field(ge=1)
     attempts: int = Field(ge=1, le=20)
-    deadline_seconds: float = Field(gt=0)
+    deadline_seconds: float = Field(gt=0, le=_LONGEST_ATTEMPT)
     longest_wait_seconds: float = Field(ge=0)
 
     @model_validator(mode="after")

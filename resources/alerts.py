@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import email.utils
-import logging
 import smtplib
 import socket
 import ssl
@@ -26,7 +25,7 @@ import httpx2
 from finevolve_pipeline.alerts import Message
 from finevolve_pipeline.errors import FinEvolveError, SettingsError
 from finevolve_pipeline.settings import AlertSettings, Settings
-from resources.pools import tls
+from resources.pools import quiet, tls
 
 DEADLINE_SECONDS = 10.0
 """Longest time of one attempt."""
@@ -198,6 +197,9 @@ class Email:
         except smtplib.SMTPNotSupportedError:
             offered = "STARTTLS" if self.login is None else "STARTTLS or a login"
             raise _NoAnswerError(f"the server offers no {offered}; see [alerts] starttls") from None
+        except UnicodeError:
+            # Its text would name a character of the password.
+            raise _NoAnswerError("host, user or password holds a character that mail cannot carry") from None
         except (smtplib.SMTPException, OSError) as failed:
             late = time.monotonic() - began >= seconds
             raise _NoAnswerError(
@@ -211,10 +213,7 @@ def channels(settings: AlertSettings, environment: Mapping[str, str], timing: Ti
     Raises:
         SettingsError: an environment variable that they name is not set.
     """
-    # It would write a line with the URL for every request.
-    for name in ("httpx2", "httpcore2"):
-        if logging.getLogger(name).level == logging.NOTSET:
-            logging.getLogger(name).setLevel(logging.WARNING)
+    quiet()
     found: list[Channel] = []
     if settings.webhook:
         found.append(Webhook(settings.webhook, _value(environment, settings.webhook, "webhook"), timing))

@@ -102,11 +102,17 @@ class FinishedDays:
     def __init__(self, home: Path, source: str) -> None:
         self._path = home / "fetched" / "tushare_news" / f"{source}.json"
         try:
-            self.rows: dict[str, int] = json.loads(self._path.read_text("utf-8"))
+            self.rows = self._rows(json.loads(self._path.read_text("utf-8")))
         except FileNotFoundError:
             self.rows = {}
-        except ValueError as broken:
+        except (ValueError, RecursionError) as broken:
             raise TableError(f"{self._path}: cannot be read ({broken}); delete it, then all days are asked") from None
+
+    @staticmethod
+    def _rows(document: Any) -> dict[str, int]:
+        if not isinstance(document, dict) or not all(type(rows) is int for rows in document.values()):
+            raise ValueError(f"{str(document)[:100]!r} is no numbers of rows by day")
+        return document
 
     def add(self, rows: Mapping[str, int]) -> None:
         """More of them; durable when it returns."""
@@ -191,21 +197,20 @@ class _Source:
 
     def _ask(self, day: dt.date, gathered: _Gathered) -> None:
         start = dt.datetime.combine(day, dt.time(), tzinfo=SHANGHAI)
-        asked_at, rows = self._now(), []
+        asked_at, rows, whole = self._now(), [], True
         try:
             for part in self._client.news(self._report.source, start, start + _DAY - dt.timedelta(seconds=1)):
                 rows += part
         except CrowdedError as crowded:
             self._report.problems.append(f"{day}: {crowded}")
-            self._report.unfinished.append(day.isoformat())
-            return
+            whole = False
         self._report.asked += 1
         self._report.rows += len(rows)
         self._counts[day.isoformat()] = len(rows)
         items = self._items(rows, asked_at)
         gathered.items += items
         # A day of which a row cannot be used may be whole once the service is mended, or we are.
-        if len(items) < len(rows):
+        if not whole or len(items) < len(rows):
             self._report.unfinished.append(day.isoformat())
             return
         # A day without a row may be one that the service has lost, so it stays open.

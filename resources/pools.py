@@ -1,7 +1,8 @@
-"""Connections of a provider: several small pools behind one transport."""
+"""The HTTP client: several small pools behind one transport, certificates, and its own lines in the log."""
 
 from __future__ import annotations
 
+import logging
 import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
@@ -95,3 +96,15 @@ def pool_limits(connections: int) -> httpx2.Limits:
 def tls() -> ssl.SSLContext:
     """Certificates to trust; reading them takes longer than all else when a client is made."""
     return httpx2.create_ssl_context()
+
+
+def quiet(*others: str) -> None:
+    """Keep the client from writing a line with the address, which may be a secret, for every request.
+
+    Args:
+        others: further loggers to quiet. A level that somebody has set stays.
+    """
+    for name in ("httpx2", "httpcore2", *others):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)

@@ -34,7 +34,7 @@ from finevolve_pipeline.llm.requests import Usage
 from finevolve_pipeline.settings import ProviderSettings
 from resources.foreign import is_loopback, retry_after, scrubbed
 from resources.limits import Limits
-from resources.pools import pool_limits, tls, transport
+from resources.pools import pool_limits, quiet, tls, transport
 
 T = TypeVar("T")
 
@@ -341,11 +341,7 @@ class Provider:
     def _client(self) -> AsyncOpenAI:
         settings = self.settings
         self._key = self._read_key()
-        for name in ("httpx", "httpx2", "httpcore", "httpcore2", "openai"):
-            # They would write a line with the address for every request into the run's log.
-            logger = logging.getLogger(name)
-            if logger.level == logging.NOTSET:
-                logger.setLevel(logging.WARNING)
+        quiet("httpx", "httpcore", "openai")
         host = urlsplit(settings.base_url).hostname or ""
         client = AsyncOpenAI(
             api_key=self._key or "none",

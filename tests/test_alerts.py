@@ -61,7 +61,9 @@ def test_a_board_outlives_its_process() -> None:
     assert Board.of_document(board.document()) == board
 
 
-@pytest.mark.parametrize("document", [{}, {"open": [["a"]], "told": {}}, {"open": 3, "told": {}}])
+@pytest.mark.parametrize(
+    "document", [{}, {"open": [["a"]], "told": {}}, {"open": 3, "told": {}}, {"open": [], "told": None}]
+)
 def test_other_values_are_no_board(document: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         Board.of_document(document)
@@ -122,6 +124,7 @@ def test_a_failure_stays_the_same_while_only_numbers_of_its_error_change() -> No
         ("by http://user:word@proxy:80/a", "by http://proxy:80/a"),
         ("at 'https://x.org/hook?token=abc', twice", "at 'https://x.org/hook?[...]', twice"),
         ("bell\x07, escape\x1b[31m, break\u2028", "bell , escape [31m, break"),
+        ("half \ud83d of a sign\udfff", "half   of a sign"),
         ("x" * 400, "x" * 299 + "…"),
         ("", ""),
     ],

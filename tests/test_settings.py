@@ -65,6 +65,8 @@ def test_the_working_directory_is_searched_before_the_packaged_defaults(home: Pa
         ("[benchmark]\nindustries = ['801999']\n", "'801999' is none of the 31 codes"),
         ("[cache]\nmode = 'offline'\n", "cache.mode: Input should be 'use', 'refresh' or 'replay-only'"),
         ("[budget]\nusd = -1\n", "budget.usd: Input should be greater than or equal to 0"),
+        ("[market]\ndeadline_seconds = inf\n", "market.deadline_seconds: Input should be less than or equal to 86400"),
+        ("[tushare]\ndeadline_seconds = nan\n", "tushare.deadline_seconds: Input should be"),
         ("[budget]\nusd = inf\n", "budget.usd: Input should be a finite number"),
         ("[benchmark]\nindustries = ['801170', '801170']\n", "'801170' is listed twice"),
         (

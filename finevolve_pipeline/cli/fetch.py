@@ -61,18 +61,23 @@ def market_command(
     for table in tables:
         require_credentials(configured(settings, table) if source is None else (source,), settings)
     brought: list[Brought] = []
-    with _progress("sessions", as_json) as progress:
-        for table in tables:
-            named = None if source is None else (source,)
-            one = bring(
-                settings, home, table, sessions, now, sources=named, again=again, progress=_labelled(table, progress)
-            )
-            brought.append(one)
-            if not as_json:
-                _print_bars(one)
+    named = None if source is None else (source,)
+    try:
+        with _progress("sessions", as_json) as progress:
+            for table in tables:
+                told = _labelled(table, progress)
+                one = bring(settings, home, table, sessions, now, sources=named, again=again, progress=told)
+                brought.append(one)
+                if not as_json:
+                    _print_bars(one)
+    finally:
+        # An error in one table does not hide what is to be told of those before it.
+        errors = [error for one in brought for error in one.failures]
+        _tell([warning for one in brought for warning in one.warnings], errors)
     if as_json:
-        emit_json({"tables": [one.document for one in brought], "errors": [e for one in brought for e in one.failures]})
-    _finish([w for one in brought for w in one.warnings], [error for one in brought for error in one.failures])
+        emit_json({"tables": [one.document for one in brought], "errors": errors})
+    if errors:
+        raise click.exceptions.Exit(1)
 
 
 def _tables(settings: Settings, source: str | None) -> tuple[str, ...]:
@@ -134,15 +139,15 @@ def news_command(
         reports = fetch_news(
             client, home, wanted, days, lambda: dt.datetime.now(SHANGHAI), again=again, progress=progress
         )
+    errors = [error for report in reports for error in report.failures]
     if as_json:
-        errors = [error for report in reports for error in report.failures]
         emit_json({"service": service, "sources": [report.document for report in reports], "errors": errors})
     else:
         for report in reports:
             click.echo(_line(report))
-    _finish(
-        [w for report in reports for w in report.problems], [error for report in reports for error in report.failures]
-    )
+    _tell([problem for report in reports for problem in report.problems], errors)
+    if errors:
+        raise click.exceptions.Exit(1)
 
 
 def _line(report: SourceReport) -> str:
@@ -153,13 +158,11 @@ def _line(report: SourceReport) -> str:
     )
 
 
-def _finish(warnings: Sequence[str], errors: Sequence[str]) -> None:
+def _tell(warnings: Sequence[str], errors: Sequence[str]) -> None:
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     for error in dict.fromkeys(errors):
         click.echo(f"error: {error}", err=True)
-    if errors:
-        raise click.exceptions.Exit(1)
 
 
 _Progress = Callable[[str, int, int], None]

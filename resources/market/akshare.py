@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -26,8 +27,14 @@ _BENCHMARK = Layout("akshare", "1e4-lots", "1e8-yuan")
 GIVE_UP = 3
 """Indices in a row, from the first on, that cannot be had before the site counts as broken."""
 _DAY = dt.timedelta(days=1)
-_BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError)
-"""What the library raises when a site answers otherwise than it expects (its HTTP errors are OSErrors)."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A table of the library, and the day of each of its rows (NaT where there is none)."""
+
+    rows: pd.DataFrame
+    days: pd.Series
 
 
 class AkShare:
@@ -47,7 +54,7 @@ class AkShare:
         errors: Any = import_module("requests").exceptions
         self._unreached = (ConnectionError, TimeoutError, errors.ConnectionError, errors.Timeout)
         self._pace = Pace(self.name, politeness)
-        self._histories: dict[str, pd.DataFrame] = {}
+        self._histories: dict[str, _Answer] = {}
 
     def bars(self, table: str, codes: Sequence[str], span: Span, now: dt.datetime) -> Fetched:
         """See `MarketSource`. An index that cannot be had is told, and the others go on."""
@@ -56,7 +63,7 @@ class AkShare:
         failed = 0
         for position, code in enumerate(codes):
             try:
-                rows = self._benchmark(code, span) if benchmark else self._industry(code)
+                answer = self._benchmark(code, span) if benchmark else self._industry(code)
             except SourceError as broken:
                 failed += 1
                 told = str(broken).removeprefix(f"{self.name}: ")
@@ -65,8 +72,8 @@ class AkShare:
                     raise SourceError(f"{self.name}: {code}: {told}{others}") from None
                 reader.fail(code, told)
                 continue
-            days = pd.to_datetime(rows["日期"]).dt.date
-            wanted = rows[(days >= span.first) & (days <= span.last) | days.isna()]
+            days = answer.days
+            wanted = answer.rows[(days >= span.first) & (days <= span.last) | days.isna()]
             if wanted.empty:
                 reader.tell(f"{code} {span.first}..{span.last}: the answer is empty")
             reader.add(({str(name): cell for name, cell in row.items()} for row in wanted.to_dict("records")), code)
@@ -74,56 +81,63 @@ class AkShare:
 
     def trading_days(self, first: dt.date, last: dt.date) -> frozenset[dt.date]:
         """Sina's trading days, all years it lists."""
-        frame = self._call(self._library.tool_trade_date_hist_sina, ("trade_date",))
-        return frozenset(pd.to_datetime(frame["trade_date"]).dt.date)
+        return frozenset(self._call(self._library.tool_trade_date_hist_sina, ("trade_date",)).days)
 
-    def _industry(self, code: str) -> pd.DataFrame:
+    def _industry(self, code: str) -> _Answer:
         """The whole history of an index: the site gives no less, so it is asked once."""
         if code not in self._histories:
             columns = ("日期", "代码", "收盘")
             self._histories[code] = self._call(lambda: self._library.index_hist_sw(code, "day"), columns)
         return self._histories[code]
 
-    def _benchmark(self, code: str, span: Span) -> pd.DataFrame:
+    def _benchmark(self, code: str, span: Span) -> _Answer:
         # From the day before, since the site's first row may echo the next one under the asked day.
         first, last = f"{span.first - _DAY:%Y%m%d}", f"{span.last:%Y%m%d}"
         columns = ("日期", "指数代码", "收盘")
         return self._call(lambda: self._library.stock_zh_index_hist_csindex(code, first, last), columns)
 
-    def _call(self, function: Callable[[], Any], columns: Sequence[str]) -> pd.DataFrame:
-        def attempt() -> pd.DataFrame:
-            try:
-                frame = _within(self._pace.politeness.deadline_seconds, function)
-            except self._unreached as broken:
-                raise TryAgainError(f"the site cannot be reached ({type(broken).__name__}: {broken})") from None
-            except _BROKEN as broken:
-                raise TryAgainError(
-                    f"the site's answer is not as expected ({type(broken).__name__}: {broken})"
-                ) from None
+    def _call(self, function: Callable[[], Any], columns: Sequence[str]) -> _Answer:
+        """What the library gives; the first of the columns that it must have holds the days."""
+
+        def attempt() -> _Answer:
+            frame = self._asked(function)
             if not isinstance(frame, pd.DataFrame) or not set(columns) <= set(frame.columns):
                 raise TryAgainError(f"a table without the columns {', '.join(columns)}")
-            return frame
+            try:
+                return _Answer(frame, pd.to_datetime(frame[columns[0]]).dt.date)
+            except (ValueError, TypeError, AttributeError) as broken:
+                raise TryAgainError(f"{columns[0]} holds something else than days ({_reason(broken)})") from None
 
         return self._pace.repeat(attempt)
 
+    def _asked(self, function: Callable[[], Any]) -> Any:
+        value, broken = _within(self._pace.politeness.deadline_seconds, function)
+        if broken is None:
+            return value
+        if isinstance(broken, self._unreached):
+            raise TryAgainError(f"the site cannot be reached ({_reason(broken)})")
+        raise TryAgainError(f"the site's answer is not as expected ({_reason(broken)})")
 
-def _within(seconds: float, function: Callable[[], Any]) -> Any:
-    """What a call gives, at most so many seconds long; a longer one is left behind. Raises what it raised."""
-    outcome: list[tuple[Any, BaseException | None]] = []
+
+def _reason(broken: Exception) -> str:
+    return f"{type(broken).__name__}: {broken}"
+
+
+def _within(seconds: float, function: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """What a call gives, or raises, at most so many seconds long; a longer one is left behind."""
+    outcome: list[tuple[Any, Exception | None]] = []
 
     def call() -> None:
         try:
             outcome.append((function(), None))
-        except _BROKEN as broken:
+        # The library promises nothing about what it raises when a site answers otherwise than it expects; what a
+        # thread lets through would be printed and its reason lost.
+        except Exception as broken:  # noqa: BLE001
             outcome.append((None, broken))
 
     thread = threading.Thread(target=call, name="akshare", daemon=True)
     thread.start()
     thread.join(seconds)
     if not outcome:
-        what = f"no answer within {seconds:g} s" if thread.is_alive() else "it failed in an unknown way"
-        raise TryAgainError(what)
-    value, broken = outcome[0]
-    if broken is not None:
-        raise broken
-    return value
+        raise TryAgainError(f"no answer within {seconds:g} s" if thread.is_alive() else "it ended without an answer")
+    return outcome[0]

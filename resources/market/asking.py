@@ -22,7 +22,7 @@ import httpx2
 from finevolve_pipeline.errors import SourceError
 from resources.foreign import is_loopback, retry_after, scrubbed
 from resources.limits import Rate
-from resources.pools import tls
+from resources.pools import quiet, tls
 
 T = TypeVar("T")
 
@@ -34,7 +34,8 @@ LARGEST_ANSWER = 64 << 20
 AGENT = "finevolve-pipeline (research; daily bars and news history)"
 RESUME = "nothing is lost: run the same command again"
 
-_AGAIN = frozenset({403, 408, 425, 429, 456})
+_TOO_MANY = 429
+_AGAIN = frozenset({403, 408, 425, _TOO_MANY, 456})
 """Answers of services that want to be left alone for a while; 5xx likewise."""
 _BLOCKED = re.compile("验证码|访问频繁|请求过于频繁|人机验证|安全验证|access denied|captcha", re.I)
 """On a page in place of an answer: it wants a human being. We never solve such a page, nor ask again at once."""
@@ -142,17 +143,26 @@ class Asker:
         data = self._answer(method, url, **request)
         try:
             return json.loads(data, parse_constant=_not_a_number)
-        except ValueError as broken:
-            page = data[:20_000].decode("utf-8", "replace")
-            text = self.scrub(page) or "it is empty"
-            if _BLOCKED.search(page):
-                raise SourceError(f"{self.name}: blocks us ({text}); stopped: wait, and ask less often") from None
+        except (ValueError, RecursionError) as broken:
+            self._require_no_block(data)
+            text = self.scrub(_page(data)) or "it is empty"
             raise TryAgainError(f"the answer is no JSON ({broken}): {text}") from None
 
+    def _require_no_block(self, data: bytes) -> None:
+        page = _page(data)
+        if _BLOCKED.search(page):
+            raise SourceError(
+                f"{self.name}: blocks us ({self.scrub(page)}); stopped: wait, and ask less often"
+            ) from None
+
     def _answer(self, method: str, url: str, **request: Any) -> bytes:
-        """The body of a good answer, bounded in size and time."""
+        """The body of a good answer, bounded in size.
+
+        It is given up after a silence of `deadline_seconds`, and at the first piece of its body that comes later than
+        that after the start; only a server that trickles its headers can make it last longer.
+        """
         polite = self._pace.politeness
-        _quiet()
+        quiet()
         end = polite.clock() + polite.deadline_seconds
         timeout = httpx2.Timeout(polite.deadline_seconds, connect=min(CONNECT_SECONDS, polite.deadline_seconds))
         outside = not is_loopback(urlsplit(url).hostname or "")
@@ -183,7 +193,10 @@ class Asker:
         status = response.status_code
         if status == 200:
             return
-        text = f"status {status}: {self.scrub(data[:2000].decode('utf-8', 'replace'))}"
+        # Status 429 says by itself that waiting helps, whatever words its page has for it.
+        if status != _TOO_MANY:
+            self._require_no_block(data)
+        text = f"status {status}: {self.scrub(_page(data))}"
         if status in _AGAIN or status >= 500:
             raise TryAgainError(text, retry_after(response.headers))
         if 300 <= status < 400:
@@ -191,14 +204,11 @@ class Asker:
         raise SourceError(f"{self.name}: {text}; the service no longer answers there as it did")
 
 
+def _page(data: bytes) -> str:
+    """An answer as text: enough of it for its title and what it wants."""
+    return data[:20_000].decode("utf-8", "replace")
+
+
 def _not_a_number(_: str) -> float:
     """`NaN` and `Infinity` are no JSON, but services send them for a missing number."""
     return math.nan
-
-
-def _quiet() -> None:
-    """The HTTP client would write a line with the address for every request into the run's log."""
-    for name in ("httpx2", "httpcore2"):
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.WARNING)

@@ -157,21 +157,24 @@ class _Work:
         own = beside or self.landing
         wanted = sessions_to_ask(self.sessions, complete(own, self.table, self.sessions), self.newest, self.again)
         done = 0
-        for span in spans(wanted):
-            asked = [session for session in wanted if span.first <= session <= span.last]
-            self.progress(source.name, done, len(wanted))
-            fetched = source.bars(self.table, codes_of(self.table), span, self.now)
-            report.problems += [problem for problem in fetched.problems if problem not in report.problems]
-            report.unusable |= fetched.unusable
-            bars = fetched.frame[fetched.frame["session"].isin([session.isoformat() for session in asked])]
+        try:
+            for span in spans(wanted):
+                asked = [session for session in wanted if span.first <= session <= span.last]
+                self.progress(source.name, done, len(wanted))
+                fetched = source.bars(self.table, codes_of(self.table), span, self.now)
+                report.problems += [problem for problem in fetched.problems if problem not in report.problems]
+                report.unusable |= fetched.unusable
+                bars = fetched.frame[fetched.frame["session"].isin([session.isoformat() for session in asked])]
+                if beside is not None:
+                    beside.merge_bars(self.table, bars)
+                done += len(asked)
+                report.asked = done
+                if beside is None:
+                    report.landed += self._land(source, bars)
+        finally:
+            # What a later source gave before it broke lands too.
             if beside is not None:
-                beside.merge_bars(self.table, bars)
-            done += len(asked)
-            report.asked = done
-            if beside is None:
-                report.landed += self._land(source, bars)
-        if beside is not None:
-            report.landed += self._land(source, self._lacking(beside))
+                report.landed += self._land(source, self._lacking(beside))
         self.progress(source.name, done, len(wanted))
 
     def _land(self, source: MarketSource, bars: pd.DataFrame) -> BarCounts:

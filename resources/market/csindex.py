@@ -11,6 +11,7 @@ from typing import Any
 
 from finevolve_pipeline.errors import SourceError
 from finevolve_pipeline.market.fetching import Fetched, Layout, RowsReader, Span
+from resources.foreign import scrubbed
 from resources.market.asking import Asker, Politeness, TryAgainError
 
 URL = "https://www.csindex.com.cn/csindex-home/perf/index-perf"
@@ -80,5 +81,7 @@ def _rows(answer: Any) -> list[Mapping[str, Any]]:
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise TryAgainError(f"the answer's data has another shape: {str(rows)[:100]}")
     if rows and "tradeDate" not in rows[0]:
-        raise SourceError(f"csindex: its rows have no tradeDate but {', '.join(rows[0])[:200]}: the format has changed")
+        raise SourceError(
+            f"csindex: its rows have no tradeDate but {scrubbed(', '.join(rows[0]), '')}: the format has changed"
+        )
     return rows

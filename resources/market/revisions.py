@@ -51,11 +51,9 @@ class Revisions:
         """All entries, oldest first. A last line that a dying process left unfinished is not one yet."""
         try:
             lines = self.path.read_text("utf-8").splitlines(keepends=True)
+            return [Entry(**json.loads(line)) for line in lines if line.endswith("\n")]
         except FileNotFoundError:
             return []
-        whole = [line for line in lines if line.endswith("\n")]
-        try:
-            return [Entry(**json.loads(line)) for line in whole]
         except (ValueError, TypeError) as broken:
             raise TableError(f"{self.path}: cannot be read ({broken}); move it away, it is a log only") from None
 

@@ -44,7 +44,7 @@ Row = dict[str, Any]
 
 
 class CrowdedError(SourceError):
-    """More rows in one second than one call gives."""
+    """More rows around one second than one call gives."""
 
 
 class Tushare:
@@ -120,24 +120,36 @@ class Tushare:
         service counts its bounds in. Rows that share a second stay together.
 
         Raises:
-            CrowdedError: one second alone holds more rows than one call gives.
+            CrowdedError: one second and those beside it hold more rows than one call gives. Raised after all rows that
+                can be had were given, those of such seconds among them.
             SourceError: as `query`.
         """
+        crowded: list[CrowdedError] = []
+        yield from self._news(source, first, last, crowded)
+        if crowded:
+            raise crowded[0]
+
+    def _news(
+        self, source: str, first: dt.datetime, last: dt.datetime, crowded: list[CrowdedError]
+    ) -> Iterator[list[Row]]:
         times = {
             "start_date": _written(first - _SECOND), "end_date": _written(last + _SECOND),
         }  # fmt: skip
         rows, more = self.query("news", {"src": source, **times}, "datetime,title,content")
-        if not more and len(rows) < self._news_rows:
+        full = more or len(rows) >= self._news_rows
+        if full and last <= first:
+            crowded.append(
+                CrowdedError(
+                    f"{self.name}: {source} has {len(rows):,} rows or more around {_written(first)}, the most that one "
+                    "call gives, so some cannot be had; import that day from a file"
+                )
+            )
+        if not full or last <= first:
             yield [row for row in rows if _within(row, first, last)]
             return
-        if last <= first:
-            raise CrowdedError(
-                f"{self.name}: {source} has {len(rows):,} rows or more around {_written(first)}, the most that one "
-                "call gives, so some cannot be had; import that day from a file"
-            )
         middle = first + ((last - first) // 2 // _SECOND) * _SECOND
-        yield from self.news(source, first, middle)
-        yield from self.news(source, middle + _SECOND, last)
+        yield from self._news(source, first, middle, crowded)
+        yield from self._news(source, middle + _SECOND, last, crowded)
 
     def _rows(self, api: str, answer: Any) -> tuple[list[Row], bool]:
         if not isinstance(answer, dict) or "code" not in answer:

@@ -246,7 +246,7 @@ def test_a_cursor_of_somebody_else_is_told_with_the_remedy(runs: Ticking, cursor
 @pytest.fixture
 def late(home: Path, instance: dg.DagsterInstance, server: Hook) -> Ticking:
     """The sensor of late data."""
-    return Ticking("alert_late_data", home, instance, server.url, chosen=settings(enabled=False))
+    return Ticking("alert_late_data", home, instance, server.url, chosen=settings(market={}))
 
 
 def keep(home: Path, known: SourceCoverage) -> None:
@@ -283,6 +283,23 @@ def test_a_source_that_is_blocked_late_and_long_partial_is_told_once(late: Ticki
     assert late.tick() == "3 conditions hold, 0 messages were sent"
     keep(late.home, SourceCoverage("cls", {**known.days, **days(27, 28)}, state="ok"))
     assert late.tick() == "1 conditions hold, 0 messages were sent"
+
+
+@pytest.mark.parametrize(
+    ("crawl", "told"),
+    [
+        ({"enabled": False}, []),
+        ({"enabled": True, "first_day": "2026-05-29"}, []),
+        ({"enabled": True, "first_day": "2026-05-28"}, ["cls: raw_news of 2026-05-28 is late"]),
+    ],
+)
+def test_days_that_are_not_to_be_crawled_are_never_late(
+    late: Ticking, server: Hook, crawl: dict[str, object], told: list[str]
+) -> None:
+    late.chosen = settings(crawl=crawl, market={})
+    keep(late.home, SourceCoverage("cls", days(10, 26), state="ok"))
+    late.tick()
+    assert subjects(server) == told
 
 
 def every_two_hours(until: dt.datetime) -> list[dt.datetime]:

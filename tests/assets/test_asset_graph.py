@@ -7,6 +7,7 @@ import datetime as dt
 import dagster as dg
 import pytest
 
+from assets.planning import RANGE_END
 from finevolve_pipeline import tables
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.definitions import build_defs
@@ -134,7 +135,7 @@ def tick(definitions: dg.Definitions, name: str, local: str) -> list[str | None]
     context = dg.build_schedule_context(scheduled_execution_time=now, repository_def=definitions.get_repository_def())
     requests = schedule.evaluate_tick(context).run_requests or []
     job = definitions.resolve_job_def(schedule.job_name)
-    keys = [request.partition_key for request in requests]
+    keys = [request.partition_key or request.tags.get(RANGE_END) for request in requests]
     if job.partitions_def is not None:
         assert all(key is not None and job.partitions_def.has_partition_key(key) for key in keys)
     assert len({request.run_key for request in requests}) == len(requests)

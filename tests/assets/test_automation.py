@@ -12,6 +12,7 @@ from dagster._core.test_utils import create_run_for_test, freeze_time
 
 from assets import automation as module
 from assets.automation import SOURCE_TAG, automation, due_spans
+from assets.planning import RANGE_END, RANGE_START
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.cli.dagster_home import dagster_home
 from finevolve_pipeline.definitions import build_defs, build_graph
@@ -120,7 +121,31 @@ def test_where_nothing_is_crawled_yesterday_is_closed_of_all_that_imports_bring(
 
 def test_bars_of_a_session_can_be_asked_for_before_its_day_is_over(instance: dg.DagsterInstance, home: Path) -> None:
     requests, _ = tick("daily_bars", at(f"{FRIDAY} 18:10"), instance, home)
-    assert [request.partition_key for request in requests] == [FRIDAY]
+    assert bars_asked(requests) == [("2026-05-25", FRIDAY)]
+    assert requests[0].run_key == FRIDAY
+
+
+@pytest.mark.parametrize(
+    ("recheck", "day", "first"),
+    [
+        (0, FRIDAY, FRIDAY),
+        (1, FRIDAY, FRIDAY),
+        (7, FRIDAY, "2026-05-21"),
+        (250, "2024-01-03", "2024-01-02"),
+    ],
+    ids=["none", "today", "beyond a weekend", "no more than are kept"],
+)
+def test_the_newest_sessions_are_asked_for_again_with_today(
+    instance: dg.DagsterInstance, home: Path, recheck: int, day: str, first: str
+) -> None:
+    market = {"first_session": "2024-01-02", "industries": ["akshare"], "recheck_sessions": recheck}
+    chosen = load_settings(overrides={"market": market})
+    assert bars_asked(tick("daily_bars", at(f"{day} 18:10"), instance, home, chosen)[0]) == [(first, day)]
+
+
+def bars_asked(requests: Sequence[dg.RunRequest]) -> list[tuple[str, str]]:
+    """First and last session of run requests."""
+    return [(request.tags[RANGE_START], request.tags[RANGE_END]) for request in requests]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +232,7 @@ def test_an_unreadable_coverage_file_stops_no_other_source(home: Path, instance:
 
 def asked(requests: Sequence[dg.RunRequest]) -> list[tuple[str, str, str]]:
     """Source, first and last partition of run requests."""
-    names = (SOURCE_TAG, "dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+    names = (SOURCE_TAG, RANGE_START, RANGE_END)
     return [tuple(request.tags[name] for name in names) for request in requests]
 
 

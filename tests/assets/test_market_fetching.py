@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from asset_world import DAYS, AssetWorld
-from dagster import AssetCheckKey, AssetKey
+from dagster import AssetCheckKey, AssetKey, asset, build_schedule_context, materialize
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "resources"))
@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "resources"))
 from service_world import ERROR_500, TOKEN, CsIndexSite, FakeTime, TushareService, close_of, serving
 from small_world import BAR_SESSIONS, settings_text
 
+from assets.automation import BARS_AT
+from assets.checks import checks
 from assets.planning import freshness
 from finevolve_pipeline import calendar
 from finevolve_pipeline.definitions import build_graph
@@ -26,6 +28,7 @@ from finevolve_pipeline.settings import load_settings
 from finevolve_pipeline.universe import BENCHMARK, CODES
 from resources.market import Revisions, bring, second_store, sources
 from resources.market.csindex import CsIndex
+from resources.table_store import TableStore
 
 BARS = ("industry_bars", "benchmark_bars")
 FIRST, LAST = (session.isoformat() for session in (BAR_SESSIONS[0], BAR_SESSIONS[-1]))
@@ -135,6 +138,22 @@ def test_what_the_second_source_said_is_read_by_nothing_else(fetched: AssetWorld
 # Revisions
 
 
+def test_the_evening_s_run_brings_what_a_source_has_revised_of_the_newest_sessions(
+    fetched: AssetWorld, services: tuple[TushareService, CsIndexSite]
+) -> None:
+    fetched.materialise(BARS, FIRST, LAST)
+    before = BAR_SESSIONS[-2].isoformat()
+    services[0].revised = {(CODES[0], before): 4321.0}
+    evening = dt.datetime.combine(BAR_SESSIONS[-1], BARS_AT, calendar.SHANGHAI)
+    context = build_schedule_context(
+        scheduled_execution_time=evening, repository_def=fetched.definitions.get_repository_def()
+    )
+    (request,) = fetched.definitions.resolve_schedule_def("daily_bars").evaluate_tick(context).run_requests or ()
+    job = fetched.definitions.resolve_job_def("market_session")
+    assert job.execute_in_process(tags=dict(request.tags), instance=fetched.instance).success
+    assert fetched.store.read("industry_bars", before).set_index("code").loc[CODES[0], "close"] == 4321.0
+
+
 class Revising:
     """A source that repeats what has landed, with one close changed."""
 
@@ -217,3 +236,20 @@ def test_a_world_without_sources_asks_nobody(built: AssetWorld, tmp_path: Path) 
         assert not names & {"all_sessions_there", "sources_agree"}
         world.materialise(BARS, DAYS[0], DAYS[1])
     assert not (tmp_path / "home" / "market").exists()
+
+
+def test_which_sessions_are_over_is_told_by_the_clock_that_checks_are_given(tmp_path: Path) -> None:
+    market = {"first_session": "2024-01-02", "industries": ["tushare", "akshare"]}
+    graph = build_graph(load_settings(overrides={"market": market}), tmp_path)
+    third = dt.datetime(2024, 1, 4, 18, tzinfo=calendar.SHANGHAI)
+    names = ("all_sessions_there", "sources_agree")
+    wanted = {AssetCheckKey(AssetKey("industry_bars"), name) for name in names}
+    ours = [check for check in checks(graph, lambda: third) if set(check.check_keys) <= wanted]
+
+    @asset(name="industry_bars")
+    def bars() -> None:
+        pass
+
+    run = materialize([bars, *ours], resources={"store": TableStore(tmp_path)})
+    evaluations = run.get_asset_check_evaluations()
+    assert {one.check_name: one.metadata["looked_at"].value for one in evaluations} == dict.fromkeys(names, 3)

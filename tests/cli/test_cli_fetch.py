@@ -192,6 +192,26 @@ def test_wrong_use_ends_with_2(
     assert told in " ".join(err.split())
 
 
+def test_an_error_in_one_table_does_not_hide_what_is_told_of_the_table_before(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    renamed(world, close="closing_price")
+    plan = world.tushare.plan
+
+    def without_calendar_later(asked: Asked) -> Reply | None:
+        if asked.body["api_name"] == "trade_cal" and asked.number > 0:
+            world.tushare.days = lambda days: days[:2] + days[3:]
+            return world.tushare.answer(asked)
+        return plan(asked)
+
+    world.tushare.plan = without_calendar_later
+    code, _, err = finevolve(capfd, "fetch", "market", *WEEK)
+    assert code == 2
+    assert "only ours has 2025-01-08" in err
+    assert "warning: industry_bars: " in err
+    assert "error: industry_bars: rows of tushare could not be used" in err
+
+
 NEWS = ["fetch", "news", "--source", "tushare", "--src", "cls", *WEEK]
 
 

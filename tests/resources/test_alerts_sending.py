@@ -27,7 +27,7 @@ def webhook(url: str) -> Channel:
     return channel
 
 
-def mail(port: int, **more: object) -> Channel:
+def mail(port: int, password: str = "very-secret", **more: object) -> Channel:
     values = {
         "email_to": ("a@example.org", "b@example.org"),
         "email_from": "finevolve@example.org",
@@ -36,7 +36,7 @@ def mail(port: int, **more: object) -> Channel:
         "starttls": False,
     }
     settings = AlertSettings.model_validate({**values, **more})
-    (channel,) = channels(settings, {"USER": "me", "PASSWORD": "very-secret"}, QUICK)
+    (channel,) = channels(settings, {"USER": "me", "PASSWORD": password}, QUICK)
     return channel
 
 
@@ -153,6 +153,18 @@ def test_a_refused_login_is_told_without_the_password() -> None:
     with mail_server(users={"me": "another"}) as server, pytest.raises(AlertError, match="login was refused") as told:
         mail(server.port, **LOGIN).send(MESSAGE, NOW)
     assert "very-secret" not in str(told.value)
+
+
+def test_a_password_that_mail_cannot_carry_is_told_without_any_of_it() -> None:
+    with mail_server(users={"me": "x"}) as server, pytest.raises(AlertError, match="that mail cannot carry") as told:
+        mail(server.port, "geheimß", **LOGIN).send(MESSAGE, NOW)
+    assert not any(part in str(told.value) for part in ("geheim", "ß", "xdf"))
+    assert told.value.__cause__ is None
+
+
+def test_a_host_that_is_no_name_is_told() -> None:
+    with pytest.raises(AlertError, match=r"email by a\.\.b:25: host, user or password holds a character"):
+        mail(25, smtp_host="a..b").send(MESSAGE, NOW)
 
 
 def test_nothing_is_sent_where_encryption_is_asked_for_and_not_offered() -> None:

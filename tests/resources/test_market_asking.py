@@ -45,7 +45,9 @@ def ask(service: Service, time: FakeTime, **polite: Any) -> Any:
     return Asker("site", time.politeness(**polite), TOKEN).get(service.url, {"a": "1"}, read)
 
 
-@pytest.mark.parametrize("trouble", [ERROR_500, TOO_MANY, HTML, NOT_JSON, HALF, Reply("", 456), Reply("no", 403)])
+@pytest.mark.parametrize(
+    "trouble", [ERROR_500, TOO_MANY, Reply("请求过于频繁", 429), HTML, NOT_JSON, HALF, Reply("", 456), Reply("no", 403)]
+)
 def test_trouble_that_passes_is_asked_again_after_growing_pauses(service: Echo, trouble: Reply) -> None:
     service.first(2, trouble)
     time = FakeTime()
@@ -60,6 +62,7 @@ def test_trouble_that_passes_is_asked_again_after_growing_pauses(service: Echo, 
     [
         (ERROR_500, "status 500: an HTML page oops"),
         (HTML, "no JSON .* an HTML page 维护中"),
+        (Reply("[" * 100_000), "no JSON .*recursion"),
         (Reply("not json at all"), "no JSON .* not json at all"),
         (Reply(""), "no JSON .* it is empty"),
         (HALF, "the connection failed"),
@@ -89,6 +92,8 @@ def test_nobody_there_is_told(service: Echo) -> None:
     [
         (Reply("<html><title>404</title></html>", 404), "status 404: an HTML page 404; the service no longer answers"),
         (CAPTCHA, "blocks us .an HTML page 请输入验证码.; stopped"),
+        (Reply(CAPTCHA.body, 403), "blocks us .an HTML page 请输入验证码.; stopped"),
+        (Reply("Access Denied", 503), "blocks us .Access Denied.; stopped"),
         (Reply("", 302, {"Location": "http://127.0.0.1:9/captcha"}), "status 302.*redirects are not followed"),
     ],
 )

@@ -207,6 +207,23 @@ def test_what_landed_before_a_source_broke_stays(world: World) -> None:
     assert world.landing.bars_sessions(TABLE) == [day.isoformat() for day in SESSIONS[:3]]
 
 
+def test_what_a_second_source_gave_before_it_broke_lands_too(world: World) -> None:
+    """Sessions far apart are asked for in two spans; it breaks in the second one."""
+    far = sessions_between(dt.date(2024, 3, 1), dt.date(2024, 3, 8))
+    world.first.error = "csindex: down"
+
+    class Breaking(Told):
+        def bars(self, table: str, codes: Sequence[str], span: Span, now: dt.datetime) -> Fetched:
+            self.error = "tushare: down" if self.asked else ""
+            return super().bars(table, codes, span, now)
+
+    world.second = Breaking("tushare")
+    brought = world.bring(sessions=(*far, *SESSIONS))
+    assert brought.broken == ("csindex: down", "tushare: down")
+    assert brought.landed.added == len(far)
+    assert world.landing.bars_sessions(TABLE) == [day.isoformat() for day in far]
+
+
 def test_a_source_named_for_once_lands_unless_it_is_a_second_one(world: World) -> None:
     world.bring(sources=("tushare",))
     assert world.first.asked == []
@@ -299,9 +316,10 @@ def test_a_line_that_a_dying_process_left_unfinished_is_none(tmp_path: Path) -> 
     assert len(log.entries()) == 1
     log.teller(TABLE, "csindex", NOW)([revision(2, 3)])
     assert [json.loads(line)["after"] for line in log.path.read_text().splitlines()] == [2, 3]
-    log.path.write_text("nonsense\n")
-    with pytest.raises(TableError, match="cannot be read"):
-        log.entries()
+    for nonsense in (b"nonsense\n", b"\xff\xfe\n"):
+        log.path.write_bytes(nonsense)
+        with pytest.raises(TableError, match="cannot be read"):
+            log.entries()
 
 
 def test_a_revision_is_logged_before_its_bar_is_written(tmp_path: Path) -> None:

@@ -306,6 +306,13 @@ def test_case_29_a_broken_site_is_a_clear_error(csindex_site: CsIndexSite, troub
         csindex(csindex_site)
 
 
+def test_names_of_foreign_columns_are_told_as_one_clean_line(csindex_site: CsIndexSite) -> None:
+    csindex_site.first(9, Reply({"code": "200", "data": [{"x\n\x1b[31mred": 1, "y" * 500: 2}]}))
+    with pytest.raises(SourceError, match=r"no tradeDate but x \[31mred, y+…: the format has changed") as told:
+        csindex(csindex_site)
+    assert str(told.value).isprintable()
+
+
 def test_a_long_span_is_asked_in_pieces_without_a_gap(csindex_site: CsIndexSite) -> None:
     got = csindex(csindex_site, Span(dt.date(2024, 1, 2), dt.date(2025, 1, 17)))
     assert len(got.frame) == 254
@@ -394,6 +401,35 @@ def test_a_site_that_cannot_be_reached_gave_no_unexpected_answer(
     with pytest.raises(SourceError, match=f"the site cannot be reached \\({type(trouble).__name__}: ") as told:
         akshare(attempts=1).bars("benchmark_bars", ["000852"], WEEK, NOW)
     assert "not as expected" not in str(told.value)
+
+
+class LibraryError(Exception):
+    """Of no kind that a site's answer usually leads to."""
+
+
+def test_whatever_the_library_raises_its_reason_is_told_and_nothing_is_printed(
+    akshare_library: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def call(*_: str) -> None:
+        raise LibraryError("no script engine")
+
+    monkeypatch.setattr(akshare_library, "tool_trade_date_hist_sina", call)
+    with pytest.raises(SourceError, match=r"not as expected \(LibraryError: no script engine\)"):
+        akshare(attempts=1).trading_days(*WEEK)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("days", [["2025-01-06", "soon"], [object(), object()]])
+def test_days_of_the_library_that_are_none_are_told(
+    akshare_library: Any, monkeypatch: pytest.MonkeyPatch, days: list[object]
+) -> None:
+    bars = pd.DataFrame({"日期": days, "指数代码": "000852", "收盘": 1.0})
+    monkeypatch.setattr(akshare_library, "stock_zh_index_hist_csindex", lambda *_: bars)
+    with pytest.raises(SourceError, match="000852: failed once, at last: 日期 holds something else than days"):
+        akshare(attempts=1).bars("benchmark_bars", ["000852"], WEEK, NOW)
+    monkeypatch.setattr(akshare_library, "tool_trade_date_hist_sina", lambda: pd.DataFrame({"trade_date": days}))
+    with pytest.raises(SourceError, match="trade_date holds something else than days"):
+        akshare(attempts=1).trading_days(*WEEK)
 
 
 def test_a_call_of_the_library_that_hangs_is_given_up(sites: tuple[ShenwanSite, CsIndexSite]) -> None:

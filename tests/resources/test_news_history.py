@@ -144,9 +144,21 @@ def test_a_second_with_too_many_rows_leaves_its_day_open_and_is_told(world: Worl
     world.service.news["cls"] += [("2025-01-07 10:00:00", "", f"同秒{n}") for n in range(40)]
     (report,) = world.fetch()
     assert "2025-01-07: tushare: cls has 30 rows or more" in report.problems[0]
-    assert report.asked == 3
+    assert (report.asked, report.unfinished) == (4, ["2025-01-07"])
+    # What came of that second has landed, and every row of the other hours.
+    landed = [time for time, _ in world.landed("cls", "2025-01-07")]
+    assert {f"{hour:02}:00:00" for hour in range(24)} == set(landed)
+    assert len(landed) > 24
     finished = json.loads((world.home / "fetched/tushare_news/cls.json").read_text())
     assert finished == {"2025-01-06": 24, "2025-01-08": 24, "2025-01-09": 24}
+
+
+def test_crowded_days_are_no_silence(world: World) -> None:
+    world.service.rows_a_call = 30
+    world.service.news["cls"] = [(f"{day} 10:00:00", "", f"同秒{n}") for day in DAYS for n in range(30)]
+    (report,) = world.fetch()
+    assert report.unfinished == [day.isoformat() for day in DAYS]
+    assert not any("nothing from" in problem for problem in report.problems)
 
 
 def test_bad_rows_are_told_and_the_others_land(world: World) -> None:
@@ -177,9 +189,10 @@ def test_a_hole_is_told_and_a_short_silence_is_none() -> None:
     ]
 
 
-def test_a_memory_that_cannot_be_read_is_told(world: World) -> None:
+@pytest.mark.parametrize("text", ["{", "[]", "null", '{"2025-01-06": "many"}'])
+def test_a_memory_that_cannot_be_read_is_told(world: World, text: str) -> None:
     path = world.home / "fetched" / "tushare_news" / "cls.json"
     path.parent.mkdir(parents=True)
-    path.write_text("{")
+    path.write_text(text)
     with pytest.raises(TableError, match=r"cls\.json: cannot be read"):
         world.fetch()

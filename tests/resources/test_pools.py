@@ -1,11 +1,12 @@
 """Small pools behind one transport: filled one after the other, and every request counted out again."""
 
 import asyncio
+import logging
 
 import httpx2
 import pytest
 
-from resources.pools import POOL, Pools, transport
+from resources.pools import POOL, Pools, quiet, transport
 
 
 class Pool(httpx2.AsyncBaseTransport):
@@ -100,3 +101,10 @@ def test_few_connections_and_a_proxy_keep_the_clients_own_pool(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     assert transport(POOL + 1, trust_env=True) is None
     assert isinstance(transport(POOL + 1, trust_env=False), Pools)
+
+
+def test_the_client_is_quiet_unless_somebody_has_set_its_level(monkeypatch):
+    for name, level in (("httpx2", logging.NOTSET), ("httpcore2", logging.DEBUG), ("another", logging.NOTSET)):
+        monkeypatch.setattr(logging.getLogger(name), "level", level)
+    quiet("another")
+    assert [logging.getLogger(name).level for name in ("httpx2", "httpcore2", "another")] == [30, 10, 30]
