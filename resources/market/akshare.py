@@ -81,7 +81,7 @@ class AkShare:
 
     def trading_days(self, first: dt.date, last: dt.date) -> frozenset[dt.date]:
         """Sina's trading days, all years it lists."""
-        return frozenset(self._call(self._library.tool_trade_date_hist_sina, ("trade_date",)).days)
+        return frozenset(self._call(self._library.tool_trade_date_hist_sina, ("trade_date",)).days.dropna())
 
     def _industry(self, code: str) -> _Answer:
         """The whole history of an index: the site gives no less, so it is asked once."""

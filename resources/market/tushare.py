@@ -26,6 +26,9 @@ NEWS_SOURCES = (
     "yuncaijing", "fenghuang", "sina", "eastmoney", "10jqka", "jinrongjie", "wallstreetcn", "yicai", "cls",
 )  # fmt: skip
 """What `src` may be."""
+CROWDED = 30
+"""Windows of one second that are full, after which the rest is not asked for: a crowded second fills those beside it
+too, and a service that calls every answer full would be asked for each second of a day."""
 MINUTE = 61.0
 """Seconds after which its allowance of a minute is there again."""
 
@@ -120,8 +123,8 @@ class Tushare:
         service counts its bounds in. Rows that share a second stay together.
 
         Raises:
-            CrowdedError: one second and those beside it hold more rows than one call gives. Raised after all rows that
-                can be had were given, those of such seconds among them.
+            CrowdedError: one second and those beside it hold more rows than one call gives. Raised after the other rows
+                were given, and what came of such seconds; if there are many of them, before the end.
             SourceError: as `query`.
         """
         crowded: list[CrowdedError] = []
@@ -146,6 +149,8 @@ class Tushare:
             )
         if not full or last <= first:
             yield [row for row in rows if _within(row, first, last)]
+            if len(crowded) >= CROWDED:
+                raise crowded[0]
             return
         middle = first + ((last - first) // 2 // _SECOND) * _SECOND
         yield from self._news(source, first, middle, crowded)

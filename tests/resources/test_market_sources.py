@@ -205,6 +205,27 @@ def test_more_rows_in_a_second_than_a_call_gives_are_an_error(tushare_service: T
         news_of(tushare_service, 4)
 
 
+def test_rows_of_other_seconds_come_beside_those_of_a_crowded_one(tushare_service: TushareService) -> None:
+    others = [(f"2025-01-06 {hour:02}:30:00", "", f"{hour}点") for hour in range(24)]
+    tushare_service.news = {"cls": others + [("2025-01-06 10:00:00", "", f"第{n}条") for n in range(9)]}
+    tushare_service.rows_a_call = 4
+    got: list[Row] = []
+    with pytest.raises(CrowdedError):
+        for part in client(tushare_service, rows=4).news("cls", at("00:00:00"), at("23:59:59")):
+            got += part
+    contents = [row["content"] for row in got]
+    assert {content for _, _, content in others} <= set(contents)
+    assert len(contents) == len(set(contents)) == len(others) + 4
+
+
+def test_a_service_that_calls_every_answer_full_is_not_asked_for_each_second(tushare_service: TushareService) -> None:
+    data = {"fields": ["datetime", "title", "content"], "items": [], "has_more": True}
+    tushare_service.first(100_000, Reply({"code": 0, "msg": "", "data": data}))
+    with pytest.raises(CrowdedError):
+        news_of(tushare_service, 1500)
+    assert len(tushare_service.asked) < 100
+
+
 # csindex
 
 
