@@ -213,6 +213,44 @@ class Comparison(Contract):
     gain: float = _text("value - pipe", nullable=True)
 
 
+class Inference(Contract):
+    """How far every coefficient, and every difference from Pipe, can be told from chance. Means over seeds."""
+
+    backbone: str = _text("LLM backbone")
+    mechanism: str = _text("experience mechanism")
+    stage: str = _text("cold_start, exploitation or overall", isin=["cold_start", "exploitation", "overall"])
+    metric: str = _text("tsIC or csIC", isin=["tsIC", "csIC"])
+    method: str = _text("spearman or pearson", isin=["spearman", "pearson"])
+    horizon: np.int16 = _text("h in sessions; 0 = mean over the horizons (differences only)", ge=0)
+    quantity: str = _text("level: the coefficient; difference: from Pipe, paired", isin=["level", "difference"])
+    estimate: float = _text("the coefficient or the difference, on common cells; NaN if undefined", nullable=True)
+    standard_error: float = _text("of the estimate", ge=0, nullable=True)
+    degrees: float = _text("degrees of freedom of the t distribution that the test and the interval use", nullable=True)
+    low: float = _text("lower end of the interval (evaluation.confidence)", nullable=True)
+    high: float = _text("upper end", nullable=True)
+    p: float = _text("two-sided p-value of zero by the default test", ge=0, le=1, nullable=True)
+    p_holm: float = _text("Holm's adjusted p over the table: backbone, stage, method", ge=0, le=1, nullable=True)
+    p_bh: float = _text("Benjamini-Hochberg's, over the same tests", ge=0, le=1, nullable=True)
+    p_newey_west: float = _text("Newey-West, lag h-1, normal", ge=0, le=1, nullable=True)
+    p_fixed_b: float = _text("Newey-West, lag 2h, fixed-b critical values", ge=0, le=1, nullable=True)
+    p_hansen_hodrick: float = _text(
+        "Hansen-Hodrick, lag h-1; NaN if its variance is negative", ge=0, le=1, nullable=True
+    )
+    p_naive: float = _text("t test that takes days for independent; for comparison only", ge=0, le=1, nullable=True)
+    minimum_detectable: float = _text("size that the test would find with power 0.8", ge=0, nullable=True)
+    sessions: np.int32 = _text("sessions of the stage", ge=0)
+    effective_sample: float = _text("sessions with a value / h: spans that do not overlap", ge=0, nullable=True)
+    defined: np.int32 = _text("correlations that entered: days (csIC) or industries (tsIC)", ge=0)
+    undefined: np.int32 = _text("correlations left out", ge=0)
+    icir: float = _text("mean / standard deviation of those correlations, not annualised", nullable=True)
+    positive_share: float = _text("share of them above zero", ge=0, le=1, nullable=True)
+    hit_rate: float = _text("levels: share of cells whose score has the sign of alpha", ge=0, le=1, nullable=True)
+    dispersion: float = _text("levels: mean over days of the scores' standard deviation", ge=0, nullable=True)
+    coverage: float = _text("levels: common cells / cells whose label exists", ge=0, le=1, nullable=True)
+    seeds: np.int16 = _text("seeds that entered", ge=1)
+    seed_sd: float = _text("standard deviation of the estimate over seeds, NaN with one", ge=0, nullable=True)
+
+
 CONTRACTS: dict[str, type[Contract]] = {
     "raw_news": RawNews,
     "articles": Articles,
@@ -226,6 +264,7 @@ CONTRACTS: dict[str, type[Contract]] = {
     "ic_by_experiment": InformationCoefficients,
     "ic_matrix": InformationCoefficients,
     "comparison": Comparison,
+    "inference": Inference,
 }
 """Contract of every stored table by name."""
 

@@ -210,9 +210,9 @@ def test_rows_of_other_seconds_come_beside_those_of_a_crowded_one(tushare_servic
     tushare_service.news = {"cls": others + [("2025-01-06 10:00:00", "", f"第{n}条") for n in range(9)]}
     tushare_service.rows_a_call = 4
     got: list[Row] = []
+    parts = client(tushare_service, rows=4).news("cls", at("00:00:00"), at("23:59:59"))
     with pytest.raises(CrowdedError):
-        for part in client(tushare_service, rows=4).news("cls", at("00:00:00"), at("23:59:59")):
-            got += part
+        got.extend(row for part in parts for row in part)
     contents = [row["content"] for row in got]
     assert {content for _, _, content in others} <= set(contents)
     assert len(contents) == len(set(contents)) == len(others) + 4
