@@ -71,7 +71,7 @@ def build_report(target: Path, inputs: ReportInputs) -> ReportFiles:
     evaluation = Evaluation(inputs)
     tables = _tables(evaluation)
     pages: dict[str, str] = {}
-    for language in LANGUAGES[:1]:
+    for language in LANGUAGES:
         pages |= _pages(evaluation, sorted(tables), Words(language))
     files = {**pages, **_scripts(), **tables}
     with whole_folder(target) as folder:
@@ -97,7 +97,7 @@ def _pages(evaluation: Evaluation, tables: Sequence[str], words: Words) -> Mappi
     pages = {INDEX: _index(environment, evaluation, tables, words)}
     for study in inputs.cases:
         page = page_name(study)
-        shown = case_page(study, inputs.case_reason, words)
+        shown = case_page(study, inputs.choice.reason(words), words)
         pages[page] = environment.get_template("case.html.j2").render(place=Place(page, words), case=shown)
     return {Place(page, words).file: text for page, text in pages.items()}
 
@@ -170,7 +170,7 @@ def _index(environment: Environment, evaluation: Evaluation, tables: Sequence[st
         retrieval=sections.retrieval_table(inputs, words),
         retrieval_figures=sections.retrieval_figures(evaluation, words),
         cases=case_table(inputs.cases, words),
-        case_reason=inputs.case_reason,
+        case_reason=inputs.choice.reason(words),
         news_figures=sections.news_figures(inputs, words),
         sources=sections.source_table(inputs, words),
         sample=sections.news_sample(inputs, words),

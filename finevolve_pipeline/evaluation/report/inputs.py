@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation.case import CaseStudy
+from finevolve_pipeline.evaluation.case import CaseStudy, Choice
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
 
@@ -46,7 +46,7 @@ class ReportInputs:
         manifests: what made the dataset and the runs, by heading: versions, digests. Plain JSON values.
         truth: what was planted, for a synthetic world.
         cases: sector-days that get a page of their own.
-        case_reason: why these, in words.
+        choice: how these were chosen.
     """
 
     settings: Settings
@@ -62,7 +62,7 @@ class ReportInputs:
     manifests: Mapping[str, Mapping[str, object]]
     truth: PlantedTruth | None = None
     cases: tuple[CaseStudy, ...] = ()
-    case_reason: str = ""
+    choice: Choice = Choice(())
 
     @property
     def sessions(self) -> tuple[str, ...]:
