@@ -13,6 +13,9 @@ from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
 
 
+_NOTHING_CHOSEN = Choice(())
+
+
 @dataclass(frozen=True)
 class PlantedTruth:
     """What a synthetic world planted: the regime of each ISO session, the first session of each later one."""
@@ -62,7 +65,7 @@ class ReportInputs:
     manifests: Mapping[str, Mapping[str, object]]
     truth: PlantedTruth | None = None
     cases: tuple[CaseStudy, ...] = ()
-    choice: Choice = Choice(())
+    choice: Choice = _NOTHING_CHOSEN
 
     @property
     def sessions(self) -> tuple[str, ...]:
