@@ -12,7 +12,6 @@ from finevolve_pipeline.evaluation.case import CaseStudy, Choice
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
 
-
 _NOTHING_CHOSEN = Choice(())
 
 

@@ -403,7 +403,7 @@ def full_matrix(evaluation: Evaluation, words: Words) -> TableView:
     matrix = evaluation.inputs.ic_matrix
     heads = [words("Run"), words("Stage"), words("Cells"), words("Method")]
     if matrix.empty:
-        return text_table(words("All coefficients"), heads, [], len(heads))
+        return text_table(words("Coefficients of every run"), heads, [], len(heads))
     horizons = evaluation.inputs.settings.benchmark.horizons
     keys = ["experiment", "stage", "cells", "method"]
     values = matrix.set_index([*keys, "metric", "horizon"])["value"].to_dict()
@@ -421,7 +421,7 @@ def full_matrix(evaluation: Evaluation, words: Words) -> TableView:
                     names = [head[0], stage_name(stage, words), cells_name(cells, words), METHOD_NAMES[method]]
                     rows.append([*names, *numbers])
     columns = [*heads, *(f"{m} {h}d" for h in horizons for m in ic.METRICS)]
-    return text_table(words("All coefficients"), columns, rows, len(heads))
+    return text_table(words("Coefficients of every run"), columns, rows, len(heads))
 
 
 def coverage_table(evaluation: Evaluation, words: Words) -> TableView:
