@@ -300,6 +300,19 @@ def test_paper_shows_drawings_folded_parts_and_no_tools_on_white(
 
 
 @pytest.mark.parametrize("name", PAGES)
+def test_no_table_is_cut_on_paper(browser: Browser, built: ReportFiles, name: str) -> None:
+    paper = {"width": 1046, "height": 718}  # A4 on its side within margins of 10 mm, in CSS pixels
+    with opened(browser, address(built, name), viewport=paper) as page:
+        page.emulate_media(media="print")
+        cut = page.eval_on_selector_all(
+            "table, pre, .text, .drawing svg, figure.coverage svg",
+            """all => all.filter((one) => one.getBoundingClientRect().right > 1047)
+                .map((one) => one.caption?.textContent ?? one.outerHTML.slice(0, 80))""",
+        )
+    assert cut == []
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_a_phone_scrolls_tables_but_never_the_page_sideways(browser: Browser, built: ReportFiles, name: str) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
     with opened(browser, address(built, name), **phone) as page:
