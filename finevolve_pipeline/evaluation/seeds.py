@@ -53,12 +53,12 @@ def differences(coefficients: pd.DataFrame, same: Collection[str]) -> pd.DataFra
 
     Returns:
         backbone, stage, metric, method, horizon (0: mean over the horizons), first, second (experiments),
-        difference (of the first from the second, NaN where a coefficient is undefined).
+        difference (the second's less the first's, NaN where a coefficient is undefined).
     """
     values = _of_runs(coefficients)
     values = values[values["experiment"].isin(list(same))]
     rows = [
-        (*where, first, second, value - other)
+        (*where, first, second, other - value)
         for where, part in values.groupby(_WHERE, sort=False)
         for (first, value), (second, other) in combinations(zip(part["experiment"], part["value"], strict=True), 2)
     ]
