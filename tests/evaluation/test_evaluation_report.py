@@ -27,12 +27,8 @@ from finevolve_pipeline.evaluation.case import (
     SectorDay,
     Source,
 )
-from finevolve_pipeline.evaluation.comparison import (
-    compare_with_pipe,
-    ic_matrix,
-    table2_markdown,
-    table2_rows,
-)
+from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
+from finevolve_pipeline.evaluation.layout import table2, table2_markdown
 from finevolve_pipeline.evaluation.report import PlantedTruth, ReportFiles, ReportInputs, build_report
 from finevolve_pipeline.market.context import MarketContext, TrailingReturn
 from finevolve_pipeline.news.block import NewsItem
@@ -170,7 +166,7 @@ def page(source: str) -> Page:
 
 
 def test_the_page_shows_the_headline_table_and_claims_nothing_about_chance(inputs: ReportInputs, page: Page) -> None:
-    for line in table2_markdown(table2_rows(inputs.comparison)).splitlines()[2:8]:
+    for line in table2_markdown(table2(inputs.comparison, stages=("overall",))).splitlines()[4:10]:
         _, label, *numbers = (part.strip() for part in line.strip("|").split("|"))
         assert " ".join([label, *numbers]) in page.text
     assert "Backbone rules, against Pipe without experience" in page.text
@@ -288,7 +284,7 @@ def test_the_headline_method_is_a_setting(tmp_path: Path) -> None:
     assert "Overall, Pearson, common cells" in page.text
     assert "Overall, Spearman" not in page.text
     assert "Planted truth" not in page.text
-    first = table2_markdown(table2_rows(inputs.comparison, method="pearson")).splitlines()[3]
+    first = table2_markdown(table2(inputs.comparison, methods=("pearson",))).splitlines()[5]
     assert " ".join(part.strip() for part in first.strip("|").split("|")[1:]) in page.text
 
 

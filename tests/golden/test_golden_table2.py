@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from finevolve_pipeline.evaluation.comparison import table2_markdown, table2_rows
+from finevolve_pipeline.evaluation.layout import table2, table2_markdown, table2_rows
 from finevolve_pipeline.evaluation.published import (
     PUBLISHED_METHOD,
     PUBLISHED_TABLE2,
@@ -60,7 +60,7 @@ def test_arrows_stand_where_the_paper_has_them() -> None:
 
 
 def test_the_markdown_reads_like_the_paper() -> None:
-    lines = table2_markdown(table2_rows(published_comparison(), method=PUBLISHED_METHOD)).splitlines()
+    lines = table2_markdown(table2(published_comparison(), methods=(PUBLISHED_METHOD,))).splitlines()
     assert (
         "| DeepSeek-V4-Flash | + Mem0 | 0.0202 | 0.0149 | 0.0325 | 0.0240 | 0.0288 | 0.0416 ↑ | -0.0180 | -0.0034 |"
     ) in lines
