@@ -164,17 +164,13 @@ def _of_backbone(backbone: str, rows: pd.DataFrame, confidence: float) -> Backbo
 def _by_horizon(rows: pd.DataFrame, mechanisms: Sequence[str], confidence: float) -> tuple[HorizonVerdict, ...]:
     # The mean over the horizons, which is horizon 0, comes last.
     horizons = sorted({int(horizon) for horizon in rows["horizon"]}, key=lambda h: (h == ALL_HORIZONS, h))
+    places = {horizon: rows[rows["horizon"] == horizon] for horizon in horizons}
     return tuple(
         HorizonVerdict(
             horizon,
-            tuple(
-                _outcome(
-                    rows[(rows["horizon"] == horizon) & (rows["metric"] == metric)], metric, mechanisms, confidence
-                )
-                for metric in METRICS
-            ),
+            tuple(_outcome(part[part["metric"] == metric], metric, mechanisms, confidence) for metric in METRICS),
         )
-        for horizon in horizons
+        for horizon, part in places.items()
     )
 
 

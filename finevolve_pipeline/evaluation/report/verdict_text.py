@@ -98,7 +98,8 @@ class _Speaker:
         if any(outcome.untested for outcome in horizon.outcomes):
             return [
                 self._words(
-                    "{place} none of the mechanisms that could be tested in {metrics} differs from Pipe beyond noise{sizes}.",
+                    "{place} none of the mechanisms that could be tested in {metrics} differs from Pipe beyond "
+                    "noise{sizes}.",
                     place=place,
                     metrics=self._and([outcome.metric for outcome in horizon.tested]),
                     sizes=sizes,
@@ -151,8 +152,8 @@ class _Speaker:
             return []
         return [
             self._words(
-                "On backbone {backbone} no difference from Pipe could be tested: the coefficients are undefined, or the "
-                "sessions are too few. Whether any mechanism differs is not known.",
+                "On backbone {backbone} no difference from Pipe could be tested: the coefficients are undefined, or "
+                "the sessions are too few. Whether any mechanism differs is not known.",
                 backbone=one.backbone,
             )
         ]
@@ -163,7 +164,8 @@ class _Speaker:
             return []
         return [
             self._words(
-                "On backbone {backbone} the coefficients of {mechanisms} are exactly Pipe's, so there is nothing to test.",
+                "On backbone {backbone} the coefficients of {mechanisms} are exactly Pipe's, so there is nothing to "
+                "test.",
                 backbone=one.backbone,
                 mechanisms=self._names(same),
             )
@@ -232,9 +234,9 @@ class _Speaker:
             return []
         meanings = [
             self._words(
-                "tsIC and csIC are correlations of scores with what then happened, over time and over industries. Beyond "
-                "noise: the p-value, adjusted by Holm's method for all tests made at once, is below {level}. What is not "
-                "beyond noise is not shown to be equal: a smaller difference may be there.",
+                "tsIC and csIC are correlations of scores with what then happened, over time and over industries. "
+                "Beyond noise: the p-value, adjusted by Holm's method for all tests made at once, is below {level}. "
+                "What is not beyond noise is not shown to be equal: a smaller difference may be there.",
                 level=f"{self._verdict.level:g}",
             )
         ]
@@ -242,8 +244,8 @@ class _Speaker:
         if any(outcome.open and outcome.detectable for outcome in outcomes):
             meanings.append(
                 self._words(
-                    "Could have been seen: a true value of that size would be found four times out of five by a test on "
-                    "its own; among many tests it takes a larger one."
+                    "Could have been seen: a true value of that size would be found four times out of five by a test "
+                    "on its own; among many tests it takes a larger one."
                 )
             )
         return meanings
