@@ -11,7 +11,7 @@ from finevolve_pipeline.tables import Inference, conform
 
 
 @dataclass(frozen=True)
-class Tested:
+class Inferred:
     """One row. Its interval is the estimate +- `half`; p is a tenth of Holm's and Benjamini-Hochberg's half of it."""
 
     mechanism: str
@@ -28,17 +28,17 @@ class Tested:
     standard_error: float = 0.005
 
 
-def level(mechanism: str, metric: str, horizon: int, estimate: float, p_holm: float, **others: object) -> Tested:
+def level(mechanism: str, metric: str, horizon: int, estimate: float, p_holm: float, **others: object) -> Inferred:
     """A coefficient against zero."""
-    return Tested(mechanism, metric, horizon, estimate, p_holm, quantity="level", **others)
+    return Inferred(mechanism, metric, horizon, estimate, p_holm, quantity="level", **others)
 
 
-def inference(*rows: Tested) -> pd.DataFrame:
+def inference(*rows: Inferred) -> pd.DataFrame:
     """The rows as the table `inference` holds them; a row without Holm's p has no interval either."""
     return conform(pd.DataFrame([_row(one) for one in rows]), Inference, "inference")
 
 
-def _row(one: Tested) -> dict[str, object]:
+def _row(one: Inferred) -> dict[str, object]:
     tested = not math.isnan(one.p_holm)
     return {
         **{name: getattr(one, name) for name in ("backbone", "mechanism", "stage", "metric", "method", "horizon")},

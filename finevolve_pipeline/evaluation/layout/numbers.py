@@ -9,12 +9,12 @@ DASH = "–"
 
 def format_coefficient(value: float) -> str:
     """Four decimals, a dash if undefined."""
-    return DASH if math.isnan(value) else f"{value:.4f}"
+    return DASH if math.isnan(value) else f"{value:z.4f}"
 
 
 def format_gain(value: float) -> str:
     """Four decimals with a sign, a dash if undefined."""
-    return DASH if math.isnan(value) else f"{value:+.4f}"
+    return DASH if math.isnan(value) else f"{value:+z.4f}"
 
 
 def format_p(p: float) -> str:
@@ -26,7 +26,7 @@ def format_p(p: float) -> str:
 
 def format_interval(low: float, high: float) -> str:
     """`-0.0123 to +0.0456`, a dash if either end is undefined."""
-    return DASH if math.isnan(low) or math.isnan(high) else f"{low:+.4f} to {high:+.4f}"
+    return DASH if math.isnan(low) or math.isnan(high) else f"{low:+z.4f} to {high:+z.4f}"
 
 
 def format_percent(share: float) -> str:
