@@ -28,7 +28,7 @@ from finevolve_pipeline.evaluation.layout import (
 )
 from finevolve_pipeline.evaluation.layout.numbers import format_p, format_percent
 from finevolve_pipeline.evaluation.layout.statistics import differences, horizon_text, levels
-from finevolve_pipeline.evaluation.report.verdict_text import told
+from finevolve_pipeline.evaluation.report.verdict_text import meanings, told
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.stages import OVERALL
 from finevolve_pipeline.evaluation.verdict import Verdict, judge
@@ -72,8 +72,10 @@ def ic_command(stage: str, method: str | None, intervals: bool, style: str | Non
     elif intervals:
         print_intervals(_table(pipeline, stage, method))
         _print_verdict(pipeline, stage, method)
+        _print_reading(pipeline, stage, method)
     else:
         print_ic(pipeline, stage, method)
+        _print_reading(pipeline, stage, method)
 
 
 def _table(pipeline: Pipeline, stage: str, method: str | None) -> Table2:
@@ -95,12 +97,12 @@ def _document(pipeline: Pipeline, stage: str, method: str | None) -> dict[str, o
         "comparison": comparison.to_dict("records"),
         "inference": inference.to_dict("records"),
         "table2": table2_document(table2(comparison, inference, pipeline.settings.evaluation.confidence)),
-        "verdict": {**dataclasses.asdict(verdict), "sentences": told(verdict, Words())},
+        "verdict": {**dataclasses.asdict(verdict), "sentences": (*told(verdict, Words()), *meanings(verdict, Words()))},
     }
 
 
 def print_ic(pipeline: Pipeline, stage: str = OVERALL, method: str | None = None) -> None:
-    """Table 2 in the terminal, and the verdict in words."""
+    """Table 2 in the terminal, and the verdict in a few sentences."""
     table = _table(pipeline, stage, method)
     for backbone, rows in by_backbone(table.rows).items():
         _print_coefficients(f"Backbone {backbone}, {_what(rows[0])}", rows)
@@ -111,7 +113,6 @@ def print_ic(pipeline: Pipeline, stage: str = OVERALL, method: str | None = None
     for note in table2_notes(table.rows):
         print_lines(note)
     _print_verdict(pipeline, stage, method)
-    _print_coverage(pipeline, stage, method)
 
 
 def _what(row: Table2Row) -> str:
@@ -185,7 +186,10 @@ def _print_verdict(pipeline: Pipeline, stage: str, method: str | None) -> None:
         print_lines(sentence)
 
 
-def _print_coverage(pipeline: Pipeline, stage: str, method: str | None) -> None:
+def _print_reading(pipeline: Pipeline, stage: str, method: str | None) -> None:
+    """What the verdict's words mean, and what the coefficients rest on."""
+    for sentence in meanings(_verdict(pipeline, stage, method), Words()):
+        print_lines(sentence)
     rules = pipeline.settings.evaluation
     matrix = pipeline.store.read("ic_matrix", SINGLE)
     chosen = matrix[(matrix["stage"] == stage) & (matrix["method"] == (method or rules.headline))]

@@ -158,10 +158,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def fits(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the terminal is wide enough for a table whose rows have one line each; heads may have several."""
-    widths = [
-        max(_longest_word(column), *map(_longest_line, cells)) for column, *cells in zip(columns, *rows, strict=True)
-    ]
+    """Whether the terminal is wide enough for a table in which no cell is broken."""
+    widths = [max(map(_longest_line, cells)) for cells in zip(columns, *rows, strict=True)]
     return sum(widths) + len(widths) - 1 <= results.width
 
 

@@ -176,7 +176,8 @@ def _by_horizon(rows: pd.DataFrame, mechanisms: Sequence[str], confidence: float
 
 def _outcome(rows: pd.DataFrame, metric: str, mechanisms: Sequence[str], confidence: float) -> Outcome:
     by_mechanism = {str(row["mechanism"]): row for row in rows.to_dict("records")}
-    identical = tuple(name for name, row in by_mechanism.items() if row["estimate"] == 0 == row["standard_error"])
+    # A difference of exactly nothing has no error that could be estimated, so it has no p.
+    identical = tuple(n for n, row in by_mechanism.items() if row["estimate"] == 0 and math.isnan(row["p"]))
     rest = {name: row for name, row in by_mechanism.items() if name not in identical}
     marks = {name: beyond_noise(float(row["p_holm"]), confidence) for name, row in rest.items()}
     sizes = [float(row["minimum_detectable"]) for name, row in rest.items() if marks[name] is not None]

@@ -25,7 +25,6 @@ class Inferred:
     stage: str = "overall"
     method: str = "spearman"
     half: float = 0.01
-    standard_error: float = 0.005
 
 
 def level(mechanism: str, metric: str, horizon: int, estimate: float, p_holm: float, **others: object) -> Inferred:
@@ -34,7 +33,7 @@ def level(mechanism: str, metric: str, horizon: int, estimate: float, p_holm: fl
 
 
 def inference(*rows: Inferred) -> pd.DataFrame:
-    """The rows as the table `inference` holds them; a row without Holm's p has no interval either."""
+    """The rows as the table `inference` holds them; a row without Holm's p was not tested."""
     return conform(pd.DataFrame([_row(one) for one in rows]), Inference, "inference")
 
 
@@ -44,7 +43,7 @@ def _row(one: Inferred) -> dict[str, object]:
         **{name: getattr(one, name) for name in ("backbone", "mechanism", "stage", "metric", "method", "horizon")},
         "quantity": one.quantity,
         "estimate": one.estimate,
-        "standard_error": one.standard_error,
+        "standard_error": 0.005 if tested else math.nan,
         "degrees": 8.0,
         "low": one.estimate - one.half if tested else math.nan,
         "high": one.estimate + one.half if tested else math.nan,

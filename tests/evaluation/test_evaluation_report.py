@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import datetime as dt
 import io
+import json
 import math
 import re
 from pathlib import Path
@@ -252,6 +253,20 @@ def test_no_csv_cell_starts_a_formula(built: ReportFiles) -> None:
         assert cells
         runs = [c for c in cells if c[:1] in tuple("=+-@") and not re.fullmatch(r"-?[\d.]+(e-?\d+)?", c)]
         assert not runs
+
+
+def test_table_two_is_there_in_four_formats(inputs: ReportInputs, built: ReportFiles) -> None:
+    tables = {suffix: (built.folder / f"tables/table2.{suffix}").read_text("utf-8") for suffix in FORMATS}
+    for stage in ("Overall", "Cold start", "Exploitation"):
+        assert f"## {stage}, Spearman" in tables["md"]
+        assert f"\\caption{{{stage}, Spearman}}" in tables["tex"]
+    rows = json.loads(tables["json"])["rows"]
+    runs = inputs.comparison[["backbone", "mechanism"]].drop_duplicates()
+    assert len(rows) == len(runs) * 3 * 2
+    assert len(tables["csv"].splitlines()) == 1 + len(rows) * 2 * (3 + 1)
+
+
+FORMATS = ("md", "csv", "tex", "json")
 
 
 def test_equal_inputs_give_equal_bytes(built: ReportFiles, tmp_path: Path) -> None:

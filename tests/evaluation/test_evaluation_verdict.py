@@ -189,7 +189,7 @@ def test_runs_whose_coefficients_are_not_beyond_noise_are_not_said_to_predict() 
 
 
 def test_a_twin_of_pipe_is_told_from_one_that_could_not_be_distinguished() -> None:
-    twin = [Inferred("pipe_aa", metric, 10, 0.0, math.nan, standard_error=0.0) for metric in METRICS]
+    twin = [Inferred("pipe_aa", metric, 10, 0.0, math.nan) for metric in METRICS]
     told = sentences(*LEVELS[:4], *(level("pipe_aa", metric, 10, 0.02, 0.4) for metric in METRICS), *twin)
     assert told[0] == (
         "On backbone rules the coefficients of Pipe, again are exactly Pipe's, so there is nothing to test."
@@ -225,7 +225,7 @@ SITUATIONS: dict[str, tuple[Inferred, ...]] = {
     "Pipe alone": (level("pipe", "csIC", 10, 0.03, 0.001), level("pipe", "tsIC", 10, -0.03, 0.001)),
     "untested": tuple(dataclasses.replace(one, p_holm=math.nan) for one in (*LEVELS, *open_differences(10))),
     "partly tested": (*LEVELS, Inferred("mem0", "csIC", 10, 0.01, 0.7, 0.05)),
-    "a twin": (*LEVELS, *(Inferred("mem0", m, 10, 0.0, math.nan, standard_error=0.0) for m in METRICS)),
+    "a twin": (*LEVELS, *(Inferred("mem0", m, 10, 0.0, math.nan) for m in METRICS)),
     "two backbones": (
         *LEVELS,
         *open_differences(10, 0),

@@ -46,7 +46,7 @@ def _definitions(table: Table2) -> dict[str, str]:
         "equality; null if not tested",
         "low, high": f"ends of the {format_percent(table.confidence)} interval, not adjusted for the number of tests",
         "p": "two-sided p-value",
-        "p_holm": "Holm's adjusted p over all tests of the backbone, stage and method",
+        "p_holm": "Holm's adjusted p over all coefficients, or all differences, of the backbone, stage and method",
         "p_bh": "Benjamini-Hochberg's adjusted p over the same tests",
         "minimum_detectable": "size that a single test at this level finds with power 0.8",
         "published": "the paper's figure (coefficient; in mean_gains its mean gain), other runs; null if it has none",

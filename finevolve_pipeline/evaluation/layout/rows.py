@@ -34,7 +34,7 @@ class Estimate:
         low: lower end of its interval.
         high: upper end.
         p: two-sided, of zero.
-        p_holm: Holm's adjusted p over all tests of a table.
+        p_holm: Holm's adjusted p over all coefficients, or all differences, of a backbone, stage and method.
         p_bh: Benjamini-Hochberg's.
         minimum_detectable: the size that a single test would find with power 0.8.
     """
@@ -340,9 +340,9 @@ def legend(panel: Panel, table: Table2) -> tuple[str, ...]:
     reading = ["↑ lies above Pipe; it says nothing about chance. – undefined, or not tested."]
     if panel.is_tested:
         reading.append(
-            f"* differs from Pipe beyond noise: Holm's adjusted p is below {table.level:g} (over all tests of this "
-            "backbone, stage and correlation). No star does not mean equal to Pipe: a difference below the least "
-            "detectable one is easily missed."
+            f"* differs from Pipe beyond noise: Holm's adjusted p is below {table.level:g} (over all differences "
+            "of this backbone, stage and correlation). No star does not mean equal to Pipe: a difference below the "
+            "least detectable one is easily missed."
         )
     else:
         reading.append("Nothing here has been tested: differences may be chance.")

@@ -33,16 +33,36 @@ def verdict_sentences(inference: pd.DataFrame, settings: EvaluationSettings, wor
         settings: confidence and headline.
         words: the language.
     """
-    return told(judge(inference, settings), words)
+    verdict = judge(inference, settings)
+    return (*told(verdict, words), *meanings(verdict, words))
 
 
 def told(verdict: Verdict, words: Words) -> tuple[str, ...]:
-    """A verdict as sentences: what was compared with Pipe, what predicts at all, then what the words mean."""
+    """A verdict as sentences: what differs from Pipe, what predicts at all; what they mean is in `meanings`."""
     if not verdict.backbones:
         return (words("Nothing has been tested yet, so any difference between runs may be chance."),)
     speaker = _Speaker(words, verdict)
-    sentences = [sentence for one in verdict.backbones for sentence in speaker.of_backbone(one)]
-    return (*sentences, *speaker.meanings())
+    return tuple(sentence for one in verdict.backbones for sentence in speaker.of_backbone(one))
+
+
+def meanings(verdict: Verdict, words: Words) -> tuple[str, ...]:
+    """What the words of `told` mean; nothing where nothing was tested."""
+    if not any(horizon.tested for horizon in verdict.horizons):
+        return ()
+    beyond_noise = words(
+        "tsIC and csIC are correlations of scores with what then happened, over time and over industries. Beyond "
+        "noise: the p-value, adjusted by Holm's method for all tests made at once, is below {level}. What is not "
+        "beyond noise is not shown to be equal: a smaller difference may be there.",
+        level=f"{verdict.level:g}",
+    )
+    outcomes = [outcome for horizon in verdict.horizons for outcome in horizon.outcomes]
+    if not any(outcome.open and outcome.detectable for outcome in outcomes):
+        return (beyond_noise,)
+    could_have_been_seen = words(
+        "Could have been seen: a true value of that size would be found four times out of five by a test on its own; "
+        "among many tests it takes a larger one. Where a range stands, it depends on the run."
+    )
+    return beyond_noise, could_have_been_seen
 
 
 class _Speaker:
@@ -219,36 +239,18 @@ class _Speaker:
         return sentences
 
     def _runs(self, findings: Iterable[Finding]) -> str:
-        """`Pipe (csIC 10, csIC 20), Mem0 (tsIC 40)`."""
-        places: dict[str, list[str]] = {}
+        """`Pipe (csIC 10d 20d); Mem0 (tsIC 40d)`."""
+        places: dict[str, dict[str, list[str]]] = {}
         for finding in findings:
-            places.setdefault(finding.mechanism, []).append(f"{finding.metric} {finding.horizon}d")
-        runs = [f"{mechanism_label(name)} ({', '.join(where)})" for name, where in places.items()]
+            by_metric = places.setdefault(finding.mechanism, {})
+            by_metric.setdefault(finding.metric, []).append(f"{finding.horizon}d")
+        runs = [
+            f"{mechanism_label(name)} ({', '.join(' '.join([metric, *where]) for metric, where in by_metric.items())})"
+            for name, by_metric in places.items()
+        ]
         return self._listed(runs, "{left}; {right}", "{left}; {right}")
 
     # -- pieces
-
-    def meanings(self) -> list[str]:
-        """What the words of the other sentences mean; nothing where nothing was tested."""
-        if not any(horizon.tested for horizon in self._verdict.horizons):
-            return []
-        meanings = [
-            self._words(
-                "tsIC and csIC are correlations of scores with what then happened, over time and over industries. "
-                "Beyond noise: the p-value, adjusted by Holm's method for all tests made at once, is below {level}. "
-                "What is not beyond noise is not shown to be equal: a smaller difference may be there.",
-                level=f"{self._verdict.level:g}",
-            )
-        ]
-        outcomes = [outcome for horizon in self._verdict.horizons for outcome in horizon.outcomes]
-        if any(outcome.open and outcome.detectable for outcome in outcomes):
-            meanings.append(
-                self._words(
-                    "Could have been seen: a true value of that size would be found four times out of five by a test "
-                    "on its own; among many tests it takes a larger one."
-                )
-            )
-        return meanings
 
     def _place(self, one: BackboneVerdict, horizon: HorizonVerdict) -> str:
         several = len(self._verdict.backbones) > 1
