@@ -22,6 +22,7 @@ from finevolve_pipeline.evaluation.layout import (
     Table2,
     Table2Row,
     by_backbone,
+    legend,
     table2,
     table2_csv,
     table2_document,
@@ -31,6 +32,7 @@ from finevolve_pipeline.evaluation.layout import (
     table2_notes,
     table2_rows,
 )
+from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.spreadsheet import frame_csv, unsafe_cell
 from finevolve_pipeline.tables import Comparison, conform
 
@@ -194,6 +196,21 @@ def test_published_figures_are_of_the_papers_horizons_and_whole_window_only() ->
     assert [cell.published for cell in row.gains] == [None, None]
     assert row.published_texts() == ["+ Mem0, paper", "–", "–", "0.0202", "0.0149", "–", "–"]
     assert not beside("deepseek-v4-flash", "mem0", stage="cold_start").is_published
+
+
+# -- how it is to be read
+
+
+@pytest.mark.parametrize(
+    "table", [table2(PAIR, TESTS), table2(PAIR), table2(PAIR.assign(backbone="DeepSeek-V4-Flash"))]
+)
+def test_the_legend_tells_the_same_in_chinese(table: Table2) -> None:
+    english, translated = (legend(table.panels[0], table.level, Words(language)) for language in ("en", "zh"))
+    assert english == legend(table.panels[0], table.level)
+    assert len(english) == len(translated)
+    for one, other in zip(english, translated, strict=True):
+        assert re.search(r"[\u4e00-\u9fff]", other)
+        assert re.findall(r"\d+\.\d+|[↑*–]", one) == re.findall(r"\d+\.\d+|[↑*–]", other)
 
 
 # -- Markdown

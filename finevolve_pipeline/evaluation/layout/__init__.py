@@ -11,10 +11,12 @@ from finevolve_pipeline.evaluation.layout.as_markdown import table2_markdown
 from finevolve_pipeline.evaluation.layout.numbers import format_coefficient, format_gain
 from finevolve_pipeline.evaluation.layout.rows import (
     Estimate,
+    Panel,
     Table2,
     Table2Cell,
     Table2Row,
     by_backbone,
+    legend,
     table2,
     table2_notes,
     table2_rows,
@@ -22,12 +24,14 @@ from finevolve_pipeline.evaluation.layout.rows import (
 
 __all__ = [
     "Estimate",
+    "Panel",
     "Table2",
     "Table2Cell",
     "Table2Row",
     "by_backbone",
     "format_coefficient",
     "format_gain",
+    "legend",
     "table2",
     "table2_csv",
     "table2_document",

@@ -46,7 +46,7 @@ def table2_latex(table: Table2) -> str:
 
 
 def _panel(panel: Panel, table: Table2) -> str:
-    parts = [_coefficients(panel), _notes(legend(panel, table))]
+    parts = [_coefficients(panel), _notes(legend(panel, table.level))]
     for told in statistics(panel, table.confidence):
         head, *rows = (_line(map(escaped, line)) for line in (told.columns, *told.rows))
         columns = "l" * told.text_columns + "r" * (len(told.columns) - told.text_columns)

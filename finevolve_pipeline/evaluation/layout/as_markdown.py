@@ -26,7 +26,7 @@ def _panel(panel: Panel, table: Table2) -> str:
         lines.append([row.backbone, *row.texts()])
         if row.is_published:
             lines.append([row.backbone, *row.published_texts()])
-    parts = [f"## {panel.title}", _grid(lines, 2), *map(escaped, legend(panel, table))]
+    parts = [f"## {panel.title}", _grid(lines, 2), *map(escaped, legend(panel, table.level))]
     for told in statistics(panel, table.confidence):
         parts += [f"### {told.title}", _grid([told.columns, *told.rows], told.text_columns)]
     return "\n\n".join(parts) + "\n"

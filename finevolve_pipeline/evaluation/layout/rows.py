@@ -21,6 +21,9 @@ from finevolve_pipeline.evaluation.stages import COLD_START, EXPLOITATION, OVERA
 READING_ORDER = (OVERALL, COLD_START, EXPLOITATION)
 """Stages as tables show them."""
 
+_NAMED = 4
+"""Undefined coefficients that are named in a note; the others are counted."""
+
 STAGE_NAMES = {OVERALL: "Overall", COLD_START: "Cold start", EXPLOITATION: "Exploitation"}
 METHOD_NAMES = {"spearman": "Spearman", "pearson": "Pearson", PUBLISHED_METHOD: "as published"}
 
@@ -311,44 +314,70 @@ class _Reader:
         )
 
 
-def table2_notes(rows: Sequence[Table2Row]) -> tuple[str, ...]:
-    """In words, what the table cannot show: backbones without a Pipe run, coefficients that are undefined."""
-    return tuple(note for backbone, panel in by_backbone(rows).items() for note in _panel_notes(backbone, panel))
+def table2_notes(rows: Sequence[Table2Row], words: Callable[..., str] = str.format) -> tuple[str, ...]:
+    """In words, what the table cannot show: backbones without a Pipe run, coefficients that are undefined.
+
+    Args:
+        rows: of the table.
+        words: fills a text's braces from keywords, in the language that is wanted; English by default.
+    """
+    return tuple(note for backbone, panel in by_backbone(rows).items() for note in _panel_notes(backbone, panel, words))
 
 
-def _panel_notes(backbone: str, rows: Sequence[Table2Row]) -> list[str]:
+def _panel_notes(backbone: str, rows: Sequence[Table2Row], words: Callable[..., str]) -> list[str]:
     notes = []
     if not any(row.is_pipe for row in rows):
-        notes.append(f"Backbone {backbone} has no Pipe run, so no gain can be computed for it.")
+        notes.append(
+            words("Backbone {backbone} has no Pipe run, so no gain can be computed for it.", backbone=backbone)
+        )
     undefined = [
-        f"{row.name} {cell.metric} at {cell.horizon} sessions"
+        words(
+            "{mechanism} {metric} at {horizon} sessions", mechanism=row.name, metric=cell.metric, horizon=cell.horizon
+        )
         for row in rows
         for cell in row.cells
         if math.isnan(cell.value)
     ]
     if undefined:
-        more = f" and {len(undefined) - 4} more" if len(undefined) > 4 else ""
+        which = words(", ").join(undefined[:_NAMED])
+        if len(undefined) > _NAMED:
+            which = words("{some} and {count} more", some=which, count=len(undefined) - _NAMED)
         notes.append(
-            f"Backbone {backbone}: undefined on the common cells: {', '.join(undefined[:4])}{more}. "
-            "A mean over the horizons needs all of them."
+            words(
+                "Backbone {backbone}: undefined on the common cells: {which}. A mean over the horizons needs all of "
+                "them.",
+                backbone=backbone,
+                which=which,
+            )
         )
     return notes
 
 
-def legend(panel: Panel, table: Table2) -> tuple[str, ...]:
-    """How the panel is to be read, then `table2_notes`."""
-    reading = ["↑ lies above Pipe; it says nothing about chance. – undefined, or not tested."]
+def legend(panel: Panel, level: float, words: Callable[..., str] = str.format) -> tuple[str, ...]:
+    """How the panel is to be read, then `table2_notes`.
+
+    Args:
+        panel: the rows.
+        level: below it Holm's adjusted p earns a star.
+        words: as in `table2_notes`.
+    """
+    reading = [words("↑ lies above Pipe; it says nothing about chance. – undefined, or not tested.")]
     if panel.is_tested:
         reading.append(
-            f"* differs from Pipe beyond noise: Holm's adjusted p is below {table.level:g} (over all differences "
-            "of this backbone, stage and correlation). No star does not mean equal to Pipe: a difference below the "
-            "least detectable one is easily missed."
+            words(
+                "* differs from Pipe beyond noise: Holm's adjusted p is below {level} (over all differences of this "
+                "backbone, stage and correlation). No star does not mean equal to Pipe: a difference below the least "
+                "detectable one is easily missed.",
+                level=f"{level:g}",
+            )
         )
     else:
-        reading.append("Nothing here has been tested: differences may be chance.")
+        reading.append(words("Nothing here has been tested: differences may be chance."))
     if any(row.is_published for row in panel.rows):
         reading.append(
-            "Rows marked paper: Table 2 of arXiv 2606.06960v4, other runs on other data; it does not say which "
-            "correlation it uses."
+            words(
+                "Rows marked paper: Table 2 of arXiv 2606.06960v4, other runs on other data; it does not say which "
+                "correlation it uses."
+            )
         )
-    return (*reading, *table2_notes(panel.rows))
+    return (*reading, *table2_notes(panel.rows, words))
