@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from inferred import Inferred, inference
 from report_page import HOSTILE, Page, nothing_yet
 
 from finevolve_pipeline import universe
@@ -29,12 +30,8 @@ from finevolve_pipeline.evaluation.case import (
     SectorDay,
     Source,
 )
-from finevolve_pipeline.evaluation.comparison import (
-    compare_with_pipe,
-    ic_matrix,
-    table2_markdown,
-    table2_rows,
-)
+from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
+from finevolve_pipeline.evaluation.layout import table2, table2_markdown
 from finevolve_pipeline.evaluation.report import PlantedTruth, ReportFiles, ReportInputs, build_report
 from finevolve_pipeline.evaluation.report.build import POLICY
 from finevolve_pipeline.market.context import MarketContext, TrailingReturn
@@ -187,21 +184,28 @@ def chart(source: str, name: str) -> Any:
     return json.loads(block)
 
 
-def test_the_page_shows_the_headline_table_and_claims_nothing_about_chance(inputs: ReportInputs, page: Page) -> None:
-    for line in table2_markdown(table2_rows(inputs.comparison)).splitlines()[2:8]:
+def test_the_page_shows_the_headline_table_and_says_that_nothing_was_tested(inputs: ReportInputs, page: Page) -> None:
+    for line in table2_markdown(table2(inputs.comparison, stages=("overall",))).splitlines()[4:10]:
         _, label, *numbers = (part.strip() for part in line.strip("|").split("|"))
         assert " ".join([label, *numbers]) in page.text
-    assert "Backbone rules, against Pipe without experience" in page.text
-    assert "nothing here has been tested for significance" in page.text
+    assert "Nothing has been tested yet, so any difference between runs may be chance." in page.text
+    assert "Intervals and p-values" not in page.text
     assert "Overall, Spearman, common cells" in page.text
 
 
-def test_the_summary_gives_direction_and_size_of_each_mean_gain(inputs: ReportInputs, page: Page) -> None:
-    rows = inputs.comparison
-    rows = rows[(rows["horizon"] == 0) & (rows["stage"] == "overall") & (rows["method"] == "spearman")]
-    gain = rows[(rows["mechanism"] == "mem0") & (rows["backbone"] == "rules")].set_index("metric")["gain"]
-    ts, cs = (f"{abs(g):.4f} {'above' if g > 0 else 'below'}" for g in (gain["tsIC"], gain["csIC"]))
-    assert f"Mem0 lies {ts} in tsIC and {cs} in csIC" in page.text
+def test_where_differences_were_tested_the_page_begins_with_the_verdict(small: ReportInputs, tmp_path: Path) -> None:
+    tested = inference(
+        Inferred("mem0", "csIC", 10, 0.031, p_holm=0.01), Inferred("memrl", "csIC", 10, 0.004, p_holm=1.0)
+    )
+    built = build_report(tmp_path / "r", dataclasses.replace(small, inference=tested))
+    text = Page(built.index.read_text("utf-8")).text
+    verdict = text.index("Mem0 lies above Pipe in csIC (+0.031, 95 % interval +0.021 to +0.041, adjusted p 0.010)")
+    assert verdict < text.index("Window 2025-01-02")
+    assert "Intervals and p-values Differences from Pipe, Overall, Spearman" in text
+    assert re.search(r"\+ Mem0 10d csIC \S+ \+0.0210 to \+0.0410 0.001 0.010 0.005", text)
+    chinese = Page((built.folder / "index.zh.html").read_text("utf-8")).text
+    assert "Mem0 的 csIC 高于 Pipe" in chinese
+    assert "+0.0210 至 +0.0410" in chinese
 
 
 def test_the_page_has_every_section_and_the_papers_own_table(page: Page) -> None:
@@ -342,6 +346,20 @@ def test_no_csv_cell_starts_a_formula(built: ReportFiles) -> None:
         assert not runs
 
 
+def test_table_two_is_there_in_four_formats(inputs: ReportInputs, built: ReportFiles) -> None:
+    tables = {suffix: (built.folder / f"tables/table2.{suffix}").read_text("utf-8") for suffix in FORMATS}
+    for stage in ("Overall", "Cold start", "Exploitation"):
+        assert f"## {stage}, Spearman" in tables["md"]
+        assert f"\\caption{{{stage}, Spearman}}" in tables["tex"]
+    rows = json.loads(tables["json"])["rows"]
+    runs = inputs.comparison[["backbone", "mechanism"]].drop_duplicates()
+    assert len(rows) == len(runs) * 3 * 2
+    assert len(tables["csv"].splitlines()) == 1 + len(rows) * 2 * (3 + 1)
+
+
+FORMATS = ("md", "csv", "tex", "json")
+
+
 def test_equal_inputs_give_equal_bytes(built: ReportFiles, tmp_path: Path) -> None:
     again = build_report(tmp_path / "again", world(world_settings()))
     assert again.names == built.names
@@ -372,7 +390,7 @@ def test_the_headline_method_is_a_setting(tmp_path: Path) -> None:
     assert "Overall, Pearson, common cells" in page.text
     assert "Overall, Spearman" not in page.text
     assert "Planted truth" not in page.text
-    first = table2_markdown(table2_rows(inputs.comparison, method="pearson")).splitlines()[3]
+    first = table2_markdown(table2(inputs.comparison, methods=("pearson",))).splitlines()[5]
     assert " ".join(part.strip() for part in first.strip("|").split("|")[1:]) in page.text
 
 
@@ -395,7 +413,6 @@ def test_a_run_without_pipe_and_a_horizon_without_labels_are_said_in_words(tmp_p
     matrix = ic_matrix(runs, labels, inputs.sessions, settings.evaluation)
     changed = dataclasses.replace(inputs, alpha=labels, ic_matrix=matrix, comparison=compare_with_pipe(matrix))
     page = Page(build_report(tmp_path / "r", changed).index.read_text("utf-8"))
-    assert "there is no Pipe run, so nothing can be compared with it" in page.text
     assert "no gain can be computed for it" in page.text
     assert "undefined on the common cells: Mem0 tsIC at 40 sessions" in page.text
 

@@ -21,7 +21,7 @@ def looked_up() -> set[str]:
     found = set()
     for path in HERE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "words":
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("words", "_words"):
                 found |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}
     for path in HERE.rglob("*.j2"):
         found |= set(re.findall(r'\b_\("((?:[^"\\]|\\.)*)"', path.read_text("utf-8")))
