@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from inferred import Inferred, inference
+from inferred import Inferred, inference, level
 from report_page import HOSTILE, Page, nothing_yet
 
 from finevolve_pipeline import universe
@@ -130,13 +130,13 @@ def _news_counts(rng: np.random.Generator, days: list[str]) -> pd.DataFrame:
         {
             "day": day,
             "source": source,
-            "importance": level,
+            "importance": importance,
             "articles": int(n),
-            "selected": int(n) if level > 7 else 0,
+            "selected": int(n) if importance > 7 else 0,
         }
         for day in days
         for source in sources
-        for level, n in zip(range(1, 11), rng.integers(0, 20, 10), strict=True)
+        for importance, n in zip(range(1, 11), rng.integers(0, 20, 10), strict=True)
     ]
     return pd.DataFrame(rows)
 
@@ -195,7 +195,9 @@ def test_the_page_shows_the_headline_table_and_says_that_nothing_was_tested(inpu
 
 def test_where_differences_were_tested_the_page_begins_with_the_verdict(small: ReportInputs, tmp_path: Path) -> None:
     tested = inference(
-        Inferred("mem0", "csIC", 10, 0.031, p_holm=0.01), Inferred("memrl", "csIC", 10, 0.004, p_holm=1.0)
+        level("pipe", "csIC", 10, 0.01, p_holm=1.0),
+        Inferred("mem0", "csIC", 10, 0.031, p_holm=0.01),
+        Inferred("memrl", "csIC", 10, 0.004, p_holm=1.0),
     )
     built = build_report(tmp_path / "r", dataclasses.replace(small, inference=tested))
     text = Page(built.index.read_text("utf-8")).text
