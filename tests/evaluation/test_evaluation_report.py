@@ -40,8 +40,6 @@ from finevolve_pipeline.news.coverage_table import coverage_table
 from finevolve_pipeline.settings import Experiment, Settings, load_settings
 from finevolve_pipeline.tables import (
     TIME,
-    TaggedArticles,
-    empty,
 )
 from finevolve_pipeline.universe import CODES, INDUSTRIES
 
@@ -335,21 +333,6 @@ def test_the_planted_truth_is_read_from_the_synthetic_worlds_document() -> None:
     document = {"turns": ["2025-01-03"], "sessions": [{"session": "2025-01-02", "regime": "A", "tone": {}}]}
     truth = PlantedTruth.from_document(document)
     assert truth == PlantedTruth({"2025-01-02": "A"}, ("2025-01-03",))
-
-
-def tagged(*rows: tuple[str, str, int]) -> pd.DataFrame:
-    frame = empty(TaggedArticles).reindex(range(len(rows)))
-    return frame.assign(**dict(zip(("article_id", "source", "importance"), zip(*rows, strict=True), strict=True)))
-
-
-def test_news_are_counted_by_source_and_importance() -> None:
-    day = tagged(("a", "cls", 8), ("b", "cls", 8), ("c", "cls", 3), ("d", "sina", 9))
-    counts = diagnostics.count_news("2025-05-30", day, day.iloc[[0, 3]])
-    assert counts.values.tolist() == [
-        ["2025-05-30", "cls", 3, 1, 0],
-        ["2025-05-30", "cls", 8, 2, 1],
-        ["2025-05-30", "sina", 9, 1, 1],
-    ]
 
 
 # -- case studies
