@@ -152,8 +152,8 @@ def slope_test(x: Floats, y: Floats, terms: int) -> Slope:
     as the slope itself is. Under a flat spectrum there and normal errors, t has exactly `terms` degrees of freedom.
 
     Args:
-        x: the regressor over time, shape (sessions,).
-        y: the series; sessions where it is not finite are left out, the others taken as consecutive.
+        x: the regressor by session, one dimension.
+        y: the series. Sessions where it is not finite are left out, and the others keep their distance from each other.
         terms: how many cosines; more give power, fewer hold the size under longer memory.
 
     Returns:
@@ -163,12 +163,12 @@ def slope_test(x: Floats, y: Floats, terms: int) -> Slope:
         The orthonormal-series long-run variance of Phillips (2005, Econometric Theory 21), with the basis made
         orthogonal to the regressors as Hwang and Sun (2017, Journal of Time Series Econometrics 9) do for trends.
     """
-    there = np.isfinite(x) & np.isfinite(y)
+    there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     x, y = x[there], y[there]
     count = int(y.size)
     if count < terms + 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return Slope(np.nan, np.nan, terms, np.nan, count)
-    at = (np.arange(count) + 0.5) / count
+    at = (there - there[0] + 0.5) / (there[-1] - there[0] + 1)
     cosines = np.cos(np.pi * np.outer(at, np.arange(1, terms + 1)))
     scale = float(x.std())
     basis, triangle = np.linalg.qr(np.column_stack([np.ones(count), (x - x.mean()) / scale, cosines]))

@@ -19,7 +19,10 @@ from finevolve_pipeline.mechanisms.base import MechanismSettings, Observations, 
 from finevolve_pipeline.mechanisms.memrl import UtilityMechanism
 
 THIRDS = ("first", "second", "last")
-"""Thirds of the prediction window, by session."""
+"""Thirds of the prediction window, by session: when memories were retrieved."""
+
+IN_THE_END = "end"
+"""In place of a third: all memories that are held after the last session, retrieved or not."""
 
 BINS = 25
 """Classes of equal width of a histogram of Q."""
@@ -108,11 +111,35 @@ def retrieved_utilities(retrievals: pd.DataFrame, sessions: Sequence[str]) -> pd
         sessions: the prediction window, ISO, ascending.
 
     Returns:
-        experiment, third (see `THIRDS`), q, visits; a row a retrieval.
+        experiment, when (see `THIRDS`), q, visits; a row a retrieval.
     """
     with_q = retrievals.loc[retrievals["q"].notna(), ["experiment", "session", "q", "visits"]]
     third = {session: THIRDS[3 * at // len(sessions)] for at, session in enumerate(sessions)}
-    return with_q.assign(third=with_q["session"].map(third)).loc[:, ["experiment", "third", "q", "visits"]]
+    return with_q.assign(when=with_q["session"].map(third)).loc[:, list(_COLUMNS)]
+
+
+def all_utilities(retrievals: pd.DataFrame, final: pd.DataFrame, sessions: Sequence[str]) -> pd.DataFrame:
+    """Utilities of retrieved memories, and of all that are held in the end.
+
+    Args:
+        retrievals: `Retrievals`.
+        final: see `final_utilities`; where each horizon has a Q, a memory's is their mean, which ranks it.
+        sessions: the prediction window, ISO, ascending.
+
+    Returns:
+        experiment, when (see `THIRDS` and `IN_THE_END`), q, visits; experiment by experiment, in the order of time.
+    """
+    held = final.groupby(["experiment", "memory_id"], sort=False)[["q", "visits"]].mean().reset_index()
+    held = held.assign(when=IN_THE_END).loc[:, list(_COLUMNS)]
+    parts = [part for part in (retrieved_utilities(retrievals, sessions), held) if len(part)]
+    if not parts:
+        return pd.DataFrame(columns=list(_COLUMNS))
+    both = pd.concat(parts, ignore_index=True)
+    order = {when: at for at, when in enumerate((*THIRDS, IN_THE_END))}
+    return both.sort_values(["experiment", "when"], key=lambda keys: keys.map(lambda key: order.get(key, key)), kind="stable")
+
+
+_COLUMNS = ("experiment", "when", "q", "visits")
 
 
 def utility_summary(utilities: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:

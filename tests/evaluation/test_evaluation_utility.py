@@ -12,6 +12,7 @@ import pytest
 
 from finevolve_pipeline.evaluation.utility import (
     UtilityRun,
+    all_utilities,
     final_utilities,
     no_utilities,
     retrieved_utilities,
@@ -92,19 +93,19 @@ def test_retrieved_memories_fall_into_thirds_of_the_window_and_those_without_a_q
             "visits": [0, 1, 2, 3, 0],
         }
     )
-    assert retrieved_utilities(retrievals, sessions)["third"].tolist() == ["first", "first", "second", "last"]
+    assert retrieved_utilities(retrievals, sessions)["when"].tolist() == ["first", "first", "second", "last"]
 
 
 def test_the_summary_says_how_many_were_never_touched_and_where_q_lies() -> None:
-    utilities = pd.DataFrame({"third": "last", "q": [-0.1, 0.0, 0.0, 0.3], "visits": [2, 0, 0, 4]})
-    (row,) = utility_summary(utilities, ["third"]).to_dict("records")
+    utilities = pd.DataFrame({"when": "last", "q": [-0.1, 0.0, 0.0, 0.3], "visits": [2, 0, 0, 4]})
+    (row,) = utility_summary(utilities, ["when"]).to_dict("records")
     assert (row["memories"], row["untouched"], row["negative"], row["positive"]) == (4, 0.5, 0.25, 0.25)
     assert (row["median"], row["visits"]) == (0.0, 1.0)
 
 
 def test_the_histogram_has_the_same_classes_for_all_groups_and_zero_in_the_middle_of_one() -> None:
-    utilities = pd.DataFrame({"third": ["first", "first", "last"], "q": [0.0, 0.0, 0.5], "visits": [0, 0, 1]})
-    classes = utility_histogram(utilities, ["third"], bins=5)
+    utilities = pd.DataFrame({"when": ["first", "first", "last"], "q": [0.0, 0.0, 0.5], "visits": [0, 0, 1]})
+    classes = utility_histogram(utilities, ["when"], bins=5)
     assert classes["low"].tolist() == pytest.approx([-0.5, -0.3, -0.1, 0.1, 0.3] * 2)
     assert classes["memories"].tolist() == [0, 0, 2, 0, 0, 0, 0, 0, 0, 1]
     assert classes["share"].tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0, 1]
@@ -112,8 +113,19 @@ def test_the_histogram_has_the_same_classes_for_all_groups_and_zero_in_the_middl
 
 def test_memories_that_all_stay_at_zero_still_have_a_histogram_and_no_memory_has_an_empty_one() -> None:
     assert (
-        utility_histogram(pd.DataFrame({"third": ["last"], "q": [0.0], "visits": [0]}), ["third"])["share"].sum() == 1
+        utility_histogram(pd.DataFrame({"when": ["last"], "q": [0.0], "visits": [0]}), ["when"])["share"].sum() == 1
     )
-    empty = pd.DataFrame(columns=["third", "q", "visits"])
-    assert utility_histogram(empty, ["third"]).empty
-    assert utility_summary(empty, ["third"]).empty
+    empty = pd.DataFrame(columns=["when", "q", "visits"])
+    assert utility_histogram(empty, ["when"]).empty
+    assert utility_summary(empty, ["when"]).empty
+
+
+def test_retrieved_memories_come_in_the_order_of_time_and_those_held_in_the_end_last() -> None:
+    retrievals = pd.DataFrame(
+        {"experiment": "memrl-rules", "session": ["2025-01-03", "2025-01-02"], "q": [0.1, 0.2], "visits": [1, 0]}
+    )
+    final = final_utilities(run("per_horizon"), JOURNAL)
+    found = all_utilities(retrievals, final, ["2025-01-02", "2025-01-03", "2025-01-06"])
+    assert found["when"].tolist() == ["first", "second", "end", "end"]
+    assert found["q"].tolist() == pytest.approx([0.2, 0.1, 0.015, 0.02])
+    assert all_utilities(retrievals.iloc[:0], no_utilities(), ["2025-01-02"]).empty
