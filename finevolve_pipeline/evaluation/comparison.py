@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,9 @@ PIPE = "pipe"
 
 ALL_HORIZONS = 0
 """Value of the column `horizon` for the mean over the horizons."""
+
+_NAMED = 4
+"""Undefined coefficients that are named in a note; the others are counted."""
 
 _LABELS = {
     "pipe": "Pipe",
@@ -198,26 +201,44 @@ def _table2_row(backbone: str, mechanism: str, part: pd.DataFrame) -> Table2Row:
     )
 
 
-def table2_notes(rows: Sequence[Table2Row]) -> tuple[str, ...]:
-    """In words, what the table cannot show: backbones without a Pipe run, coefficients that are undefined."""
-    return tuple(note for backbone, panel in by_backbone(rows).items() for note in _panel_notes(backbone, panel))
+def table2_notes(rows: Sequence[Table2Row], words: Callable[..., str] = str.format) -> tuple[str, ...]:
+    """In words, what the table cannot show: backbones without a Pipe run, coefficients that are undefined.
+
+    Args:
+        rows: of the table.
+        words: fills a text's braces from keywords, in the language that is wanted; English by default.
+    """
+    return tuple(note for backbone, panel in by_backbone(rows).items() for note in _panel_notes(backbone, panel, words))
 
 
-def _panel_notes(backbone: str, rows: Sequence[Table2Row]) -> list[str]:
+def _panel_notes(backbone: str, rows: Sequence[Table2Row], words: Callable[..., str]) -> list[str]:
     notes = []
     if not any(row.is_pipe for row in rows):
-        notes.append(f"Backbone {backbone} has no Pipe run, so no gain can be computed for it.")
+        notes.append(
+            words("Backbone {backbone} has no Pipe run, so no gain can be computed for it.", backbone=backbone)
+        )
     undefined = [
-        f"{mechanism_label(row.mechanism)} {cell.metric} at {cell.horizon} sessions"
+        words(
+            "{mechanism} {metric} at {horizon} sessions",
+            mechanism=mechanism_label(row.mechanism),
+            metric=cell.metric,
+            horizon=cell.horizon,
+        )
         for row in rows
         for cell in row.cells
         if math.isnan(cell.value)
     ]
     if undefined:
-        more = f" and {len(undefined) - 4} more" if len(undefined) > 4 else ""
+        which = words(", ").join(undefined[:_NAMED])
+        if len(undefined) > _NAMED:
+            which = words("{some} and {count} more", some=which, count=len(undefined) - _NAMED)
         notes.append(
-            f"Backbone {backbone}: undefined on the common cells: {', '.join(undefined[:4])}{more}. "
-            "A mean over the horizons needs all of them."
+            words(
+                "Backbone {backbone}: undefined on the common cells: {which}. A mean over the horizons needs all of "
+                "them.",
+                backbone=backbone,
+                which=which,
+            )
         )
     return notes
 
