@@ -136,7 +136,9 @@ def all_utilities(retrievals: pd.DataFrame, final: pd.DataFrame, sessions: Seque
         return pd.DataFrame(columns=list(_COLUMNS))
     both = pd.concat(parts, ignore_index=True)
     order = {when: at for at, when in enumerate((*THIRDS, IN_THE_END))}
-    return both.sort_values(["experiment", "when"], key=lambda keys: keys.map(lambda key: order.get(key, key)), kind="stable")
+    return both.sort_values(
+        ["experiment", "when"], key=lambda keys: keys.map(lambda key: order.get(key, key)), kind="stable"
+    )
 
 
 _COLUMNS = ("experiment", "when", "q", "visits")

@@ -113,6 +113,8 @@ def _retrievals(rng: np.random.Generator, sessions: list[str], experiments: list
             "news_overlap": float(rng.random()),
             "similarity": float(rng.uniform(0.1, 1)),
             "in_prompt": "whole",
+            "q": float(rng.normal(0, 0.02)) if "memrl" in experiment else math.nan,
+            "visits": int(rng.integers(0, 4)),
         }
         for experiment in experiments
         for position, session in enumerate(sessions)
@@ -656,6 +658,8 @@ def test_retrieval_is_summed_up_by_kind_too() -> None:
             "news_overlap": 0.0,
             "similarity": np.nan,
             "in_prompt": "whole",
+            "q": float(rng.normal(0, 0.02)) if "memrl" in experiment else math.nan,
+            "visits": int(rng.integers(0, 4)),
         }
     )
     insight, reflection = diagnostics.retrieval_summary(rows).to_dict("records")

@@ -112,9 +112,7 @@ def test_the_histogram_has_the_same_classes_for_all_groups_and_zero_in_the_middl
 
 
 def test_memories_that_all_stay_at_zero_still_have_a_histogram_and_no_memory_has_an_empty_one() -> None:
-    assert (
-        utility_histogram(pd.DataFrame({"when": ["last"], "q": [0.0], "visits": [0]}), ["when"])["share"].sum() == 1
-    )
+    assert utility_histogram(pd.DataFrame({"when": ["last"], "q": [0.0], "visits": [0]}), ["when"])["share"].sum() == 1
     empty = pd.DataFrame(columns=["when", "q", "visits"])
     assert utility_histogram(empty, ["when"]).empty
     assert utility_summary(empty, ["when"]).empty

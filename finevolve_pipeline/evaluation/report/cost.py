@@ -32,7 +32,9 @@ def cost_block(findings: Findings, words: Words) -> Block:
     sentences = () if rows["cost"].any() else (words("No model was paid: their price is zero."),)
     gained = rows.dropna(subset=[f"gain_{metric}" for metric in METRICS], how="all")
     if gained.empty:
-        return Block((*sentences, words("No gain over Pipe has been tested yet, so the table stands alone.")), (), (table,))
+        return Block(
+            (*sentences, words("No gain over Pipe has been tested yet, so the table stands alone.")), (), (table,)
+        )
     return Block(sentences, tuple(_figure(gained, metric, words) for metric in reversed(METRICS)), (table,))
 
 
@@ -85,8 +87,8 @@ def cost_table(rows: pd.DataFrame, confidence: float, words: Words) -> TableView
         *gains,
     ]
     note = words(
-        "What answers took when they were given; those that came from the cache of answers are counted as often as they "
-        "were used. Gains are means over the horizons, on common cells, overall."
+        "What answers took when they were given; those that came from the cache of answers are counted as often as "
+        "they were used. Gains are means over the horizons, on common cells, overall."
     )
     return text_table(words("What runs took of models, and gained"), columns, texts, notes=[note])
 

@@ -12,10 +12,10 @@ import pandas as pd
 
 from finevolve_pipeline.evaluation import diagnostics, learning, news_statistics, spending, utility
 from finevolve_pipeline.evaluation.comparison import frame_csv
+from finevolve_pipeline.evaluation.dataset import DatasetFacts, dataset_facts
 from finevolve_pipeline.evaluation.differences import forest_rows, industry_differences
 from finevolve_pipeline.evaluation.report.sections import ROLLING, Evaluation
 from finevolve_pipeline.evaluation.stages import STAGES
-from finevolve_pipeline.settings import Experiment
 
 
 class Findings:
@@ -44,7 +44,11 @@ class Findings:
             learning.learning_slopes(self.of_backbone(self.curve, backbone), self.evaluation.settings)
             for backbone in backbones
         ]
-        return pd.concat(parts, ignore_index=True) if parts else learning.learning_slopes(self.curve, self.evaluation.settings)
+        return (
+            pd.concat(parts, ignore_index=True)
+            if parts
+            else learning.learning_slopes(self.curve, self.evaluation.settings)
+        )
 
     def of_backbone(self, frame: pd.DataFrame, backbone: str) -> pd.DataFrame:
         """Rows of the experiments of one backbone."""
@@ -77,7 +81,11 @@ class Findings:
             utility.utility_histogram(part, ["experiment", "when"])
             for _, part in self.utilities.groupby("experiment", sort=False)
         ]
-        return pd.concat(parts, ignore_index=True) if parts else utility.utility_histogram(self.utilities, ["experiment", "when"])
+        return (
+            pd.concat(parts, ignore_index=True)
+            if parts
+            else utility.utility_histogram(self.utilities, ["experiment", "when"])
+        )
 
     @cached_property
     def utility_summary(self) -> pd.DataFrame:
@@ -88,6 +96,12 @@ class Findings:
     def retrieval_spread(self) -> pd.DataFrame:
         """Ages and shares of retrieved memories (see `diagnostics.retrieval_distribution`)."""
         return diagnostics.retrieval_distribution(self.inputs.retrievals)
+
+    @cached_property
+    def facts(self) -> DatasetFacts:
+        """The dataset in a few numbers."""
+        inputs = self.inputs
+        return dataset_facts(inputs.settings, inputs.news_counts, inputs.predictions, inputs.alpha)
 
     @cached_property
     def months(self) -> pd.DataFrame:

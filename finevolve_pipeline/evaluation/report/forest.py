@@ -40,9 +40,7 @@ def horizon_name(horizon: int, words: Words) -> str:
     return words("{count} sessions", count=horizon)
 
 
-def _figure(
-    findings: Findings, name: str, rows: pd.DataFrame, metric: str, backbone: str, words: Words
-) -> FigureView:
+def _figure(findings: Findings, name: str, rows: pd.DataFrame, metric: str, backbone: str, words: Words) -> FigureView:
     horizons = sorted({int(horizon) for horizon in rows["horizon"]}, key=lambda h: h or math.inf)
     drawn = rows.assign(row=rows["mechanism"].map(mechanism_label), value=rows["estimate"])
     layers = {horizon_name(horizon, words): drawn[drawn["horizon"] == horizon] for horizon in horizons}
@@ -50,8 +48,8 @@ def _figure(
     confidence = f"{findings.evaluation.settings.confidence:.0%}"
     title = words("{metric} less Pipe's, with {share} intervals", metric=metric, share=confidence)
     reading = words(
-        "Right of the line: better than Pipe. An interval that crosses it is compatible with no difference. Filled: found "
-        "beyond chance after Holm's adjustment over the table."
+        "Right of the line: better than Pipe. An interval that crosses it is compatible with no difference. Filled: "
+        "found beyond chance after Holm's adjustment over the table."
     )
     described = words("{title}, backbone {backbone}", title=title, backbone=backbone)
     axis = words("Difference from Pipe")

@@ -52,7 +52,7 @@ def industry_map(findings: Findings, backbone: str, words: Words) -> TableView:
         largest=f"{largest:.2f}",
     )
     note = words(
-        "One industry's difference rests on few spans that do not overlap, and industries move together: look for rows and "
-        "columns of one colour, not for single cells."
+        "One industry's difference rests on few spans that do not overlap, and industries move together: look for "
+        "rows and columns of one colour, not for single cells."
     )
     return TableView(caption, (words("Industry"), *columns), tuple(rows), notes=(note,))

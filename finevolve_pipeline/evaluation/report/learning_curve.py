@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -53,9 +54,9 @@ def learning_block(findings: Findings, place: int, backbone: str, words: Words) 
 
 def _definition(words: Words) -> str:
     return words(
-        "Matured experience is the number of outcomes, of all industries and horizons, that a run has been given when it "
-        "predicts. It grows with time alone, so a trend may be learning or anything else that drifts; the difference from "
-        "Pipe, which learns nothing, takes out what both share."
+        "Matured experience is the number of outcomes, of all industries and horizons, that a run has been given when "
+        "it predicts. It grows with time alone, so a trend may be learning or anything else that drifts; the "
+        "difference from Pipe, which learns nothing, takes out what both share."
     )
 
 
@@ -81,12 +82,8 @@ def _verdict(slopes: pd.DataFrame, labels: Mapping[str, str], words: Words) -> s
     )
 
 
-def _trend(row: Mapping[str, object], labels: Mapping[str, str]) -> dict[str, object]:
-    return {
-        "mechanism": labels[str(row["experiment"])],
-        "horizon": row["horizon"],
-        "p": p_value(float(str(row["p_holm"]))),
-    }
+def _trend(row: Mapping[Any, Any], labels: Mapping[str, str]) -> dict[str, object]:
+    return {"mechanism": labels[row["experiment"]], "horizon": row["horizon"], "p": p_value(row["p_holm"])}
 
 
 def _figure(
@@ -107,7 +104,9 @@ def _figure(
     title, reading = {
         "difference": (
             words("Learning curve: csIC less Pipe's, by matured experience"),
-            words("Mean of the last {count} sessions. A line that climbs gains on Pipe as outcomes mature.", count=ROLLING),
+            words(
+                "Mean of the last {count} sessions. A line that climbs gains on Pipe as outcomes mature.", count=ROLLING
+            ),
         ),
         "ic": (
             words("csIC by matured experience"),
@@ -128,9 +127,7 @@ def _figure(
     )
 
 
-def block_table(
-    findings: Findings, backbone: str, labels: Mapping[str, str], column: str, words: Words
-) -> TableView:
+def block_table(findings: Findings, backbone: str, labels: Mapping[str, str], column: str, words: Words) -> TableView:
     """The curve in blocks of consecutive sessions: a row a block, a column per horizon and mechanism."""
     blocks = findings.of_backbone(findings.blocks, backbone)
     blocks = blocks[blocks["experiment"].isin(list(labels))]
@@ -185,8 +182,8 @@ def slope_table(slopes: pd.DataFrame, labels: Mapping[str, str], confidence: flo
         rows,
         notes=[
             words(
-                "Least squares; errors may be correlated over time: their variance comes from the lowest cosines that are "
-                "orthogonal to the trend. Holm over mechanisms and horizons."
+                "Least squares; errors may be correlated over time: their variance comes from the lowest cosines that "
+                "are orthogonal to the trend. Holm over mechanisms and horizons."
             )
         ],
     )

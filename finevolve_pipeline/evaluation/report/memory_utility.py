@@ -31,9 +31,7 @@ def _labels(findings: Findings) -> dict[str, str]:
     having = set(findings.utility_summary["experiment"])
     runs = [run for run in findings.inputs.settings.all_experiments if run.key in having]
     several = len({run.backbone for run in runs}) > 1
-    return {
-        run.key: mechanism_label(run.mechanism) + (f", {run.backbone}" if several else "") for run in runs
-    }
+    return {run.key: mechanism_label(run.mechanism) + (f", {run.backbone}" if several else "") for run in runs}
 
 
 def _when(words: Words) -> dict[str, str]:
@@ -60,8 +58,8 @@ def _figure(findings: Findings, labels: dict[str, str], words: Words) -> FigureV
         name,
         title,
         words(
-            "Share of memories by class of Q. Where the lines stay on one peak at zero, outcomes have not told memories "
-            "apart; the further they spread, the more Q decides what is shown."
+            "Share of memories by class of Q. Where the lines stay on one peak at zero, outcomes have not told "
+            "memories apart; the further they spread, the more Q decides what is shown."
         ),
         figures.number_lines(name, title, series, panels, lines, axis),
         words("Every class stands in {file}; the table below sums them up.", file="tables/utility_histogram.csv"),
@@ -106,8 +104,8 @@ def summary_table(summary: pd.DataFrame, labels: dict[str, str], words: Words) -
         words("Updates, median"),
     ]
     note = words(
-        "Q learns from rewards, score times excess return as a fraction, or the sign of that where the mechanism says so. "
-        "Untouched: no outcome has reached them. A memory counts each time it is retrieved; in the end each counts once, "
-        "and where each horizon has its own Q, their mean."
+        "Q learns from rewards, score times excess return as a fraction, or the sign of that where the mechanism says "
+        "so. Untouched: no outcome has reached them. A memory counts each time it is retrieved; in the end each "
+        "counts once, and where each horizon has its own Q, their mean."
     )
     return text_table(words("Utility Q of memories"), columns, rows, 2, [note])

@@ -10,8 +10,8 @@ import pandas as pd
 from finevolve_pipeline.evaluation.comparison import mechanism_label
 from finevolve_pipeline.evaluation.report import charts, figures
 from finevolve_pipeline.evaluation.report.findings import Findings
-from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.sections import share
+from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 
 AGES = (0, 1, 5, 10, 20, 40, 80, 160)
@@ -65,8 +65,8 @@ def _figure(name: str, kind: str, spread: pd.DataFrame, labels: dict[str, str], 
     )
     title = words("Retrieved {kind}: age, outcomes known, overlap", kind=kind_name(kind, words))
     reading = words(
-        "Share of memories at or below each value. A line that climbs at once: mostly young memories, few known outcomes, "
-        "little of the day's news."
+        "Share of memories at or below each value. A line that climbs at once: mostly young memories, few known "
+        "outcomes, little of the day's news."
     )
     names, titles = list(labels.values()), list(panels.values())
     return FigureView(
