@@ -133,7 +133,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             manifests=manifests(graph, store, ran),
             truth=_truth(store.home / TRUTH),
             cases=_cases(graph, store, chosen.places, alpha),
-            case_reason=chosen.reason,
+            choice=chosen,
             inference=_inference(store),
             news=news_statistics(facts),
             usage=_usage(store, ran),

@@ -21,6 +21,7 @@ from finevolve_pipeline.evaluation import diagnostics, folders, ic
 from finevolve_pipeline.evaluation.case import (
     CaseRun,
     CaseStudy,
+    Choice,
     Realised,
     Retrieved,
     Scored,
@@ -433,7 +434,7 @@ def paper_case(**changes: Any) -> CaseStudy:
 
 
 def with_cases(inputs: ReportInputs, *studies: CaseStudy) -> ReportInputs:
-    return dataclasses.replace(inputs, cases=studies, case_reason="Named in the settings (evaluation.cases).")
+    return dataclasses.replace(inputs, cases=studies, choice=Choice(tuple(s.place for s in studies), is_named=True))
 
 
 @pytest.fixture(scope="module")
@@ -637,10 +638,10 @@ def test_equal_cases_give_equal_bytes(small: ReportInputs, with_case: ReportFile
 
 
 def test_a_report_without_a_case_says_why(small: ReportInputs, tmp_path: Path) -> None:
-    built = build_report(tmp_path / "r", dataclasses.replace(small, case_reason="None of them has been replayed."))
+    built = build_report(tmp_path / "r", dataclasses.replace(small, choice=Choice((), ("801170 2025-05-30",))))
     assert not [name for name in built.names if name.startswith("cases/")]
     page = Page(built.index.read_text("utf-8"))
-    assert "side by side. None of them has been replayed." in page.text
+    assert "side by side. No run has replayed 801170 2025-05-30, which evaluation.cases names." in page.text
 
 
 # -- retrieval diagnostics

@@ -79,7 +79,7 @@ def build_report(target: Path, inputs: ReportInputs) -> ReportFiles:
     findings = Findings(evaluation)
     tables = {**_tables(evaluation), **findings.files()}
     pages: dict[str, str] = {}
-    for language in LANGUAGES[:1]:
+    for language in LANGUAGES:
         pages |= _pages(findings, sorted(tables), Words(language))
     files = {**pages, **_scripts(), **tables}
     with whole_folder(target) as folder:
@@ -105,7 +105,7 @@ def _pages(findings: Findings, tables: Sequence[str], words: Words) -> Mapping[s
     pages = {INDEX: _index(environment, findings, tables, words)}
     for study in inputs.cases:
         page = page_name(study)
-        shown = case_page(study, inputs.case_reason, words)
+        shown = case_page(study, inputs.choice.reason(words), words)
         pages[page] = environment.get_template("case.html.j2").render(place=Place(page, words), case=shown)
     return {Place(page, words).file: text for page, text in pages.items()}
 
@@ -185,7 +185,7 @@ def _index(environment: Environment, findings: Findings, tables: Sequence[str], 
         retrieval=sections.retrieval_table(inputs, words),
         retrieval_figures=sections.retrieval_figures(evaluation, words),
         cases=case_table(inputs.cases, words),
-        case_reason=inputs.case_reason,
+        case_reason=inputs.choice.reason(words),
         news_figures=sections.news_figures(inputs, words),
         sources=sections.source_table(inputs, words),
         sample=sections.news_sample(inputs, words),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,7 +97,10 @@ def _svg(figure: Figure, name: str, description: str) -> str:
         axes.patch.set_visible(False)
     sink = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(sink, format="svg", metadata=nothing)
+    with warnings.catch_warnings():
+        # Texts are measured with matplotlib's own font everywhere, and drawn by the reader's: it need not have Chinese.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(sink, format="svg", metadata=nothing)
     text = sink.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*|<!--.*?-->\s*", "", text, flags=re.S)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation.case import CaseStudy
+from finevolve_pipeline.evaluation.case import CaseStudy, Choice
 from finevolve_pipeline.evaluation.news_statistics import NewsStatistics
 from finevolve_pipeline.evaluation.spending import no_usage
 from finevolve_pipeline.evaluation.utility import no_utilities
@@ -50,7 +50,7 @@ class ReportInputs:
         manifests: what made the dataset and the runs, by heading: versions, digests. Plain JSON values.
         truth: what was planted, for a synthetic world.
         cases: sector-days that get a page of their own.
-        case_reason: why these, in words.
+        choice: how these were chosen.
         inference: `Inference`, may be empty.
         news: counts over articles by scope, industry, topic and length.
         usage: what each day of each run took of models (see `spending.usage_table`), may be empty.
@@ -70,7 +70,7 @@ class ReportInputs:
     manifests: Mapping[str, Mapping[str, object]]
     truth: PlantedTruth | None = None
     cases: tuple[CaseStudy, ...] = ()
-    case_reason: str = ""
+    choice: Choice = field(default_factory=lambda: Choice(()))
     inference: pd.DataFrame = field(default_factory=lambda: empty(Inference))
     news: NewsStatistics = field(default_factory=NewsStatistics)
     usage: pd.DataFrame = field(default_factory=no_usage)

@@ -147,7 +147,7 @@ def block_table(findings: Findings, backbone: str, labels: Mapping[str, str], co
     }[column]
     return text_table(
         caption,
-        [words("Sessions"), words("Outcomes known"), *heads],
+        [words("From – to"), words("Outcomes matured"), *heads],
         rows,
         notes=[words("Every session stands in {file}.", file=FILE)],
     )

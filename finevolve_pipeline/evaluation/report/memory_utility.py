@@ -93,8 +93,8 @@ def summary_table(summary: pd.DataFrame, labels: dict[str, str], words: Words) -
     ]
     columns = [
         words("Run"),
-        words("Memories"),
-        words("How many"),
+        words("Which memories"),
+        words("Number"),
         words("Untouched"),
         words("Q below 0"),
         words("Q above 0"),
