@@ -52,9 +52,11 @@ def industry_differences(industries: pd.DataFrame, runs: Iterable[Experiment]) -
     listed = list(runs)
     pipe = {run.backbone: run.key for run in listed if run.mechanism == PIPE}
     against = {run.key: pipe[run.backbone] for run in listed if run.mechanism != PIPE and run.backbone in pipe}
-    own = industries.loc[industries["experiment"].isin(list(against)), ["experiment", "code", "horizon", "ic"]]
-    references = industries.loc[industries["experiment"].isin(list(pipe.values())), own.columns]
-    references = references.rename(columns={"experiment": "reference", "ic": "pipe"})
+    known = industries.reindex(columns=["experiment", "code", "horizon", "ic"])
+    own = known[known["experiment"].isin(list(against))]
+    references = known[known["experiment"].isin(list(pipe.values()))].rename(
+        columns={"experiment": "reference", "ic": "pipe"}
+    )
     paired = own.assign(reference=own["experiment"].map(against)).merge(
         references, on=["reference", "code", "horizon"], how="left", validate="many_to_one"
     )

@@ -16,6 +16,8 @@ from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
 from finevolve_pipeline.tables import Inference, empty
 
+_NOTHING_CHOSEN = Choice(())
+
 
 @dataclass(frozen=True)
 class PlantedTruth:
@@ -70,7 +72,7 @@ class ReportInputs:
     manifests: Mapping[str, Mapping[str, object]]
     truth: PlantedTruth | None = None
     cases: tuple[CaseStudy, ...] = ()
-    choice: Choice = field(default_factory=lambda: Choice(()))
+    choice: Choice = _NOTHING_CHOSEN
     inference: pd.DataFrame = field(default_factory=lambda: empty(Inference))
     news: NewsStatistics = field(default_factory=NewsStatistics)
     usage: pd.DataFrame = field(default_factory=no_usage)
