@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import PIPE
@@ -52,12 +53,11 @@ def industry_differences(industries: pd.DataFrame, runs: Iterable[Experiment]) -
     listed = list(runs)
     pipe = {run.backbone: run.key for run in listed if run.mechanism == PIPE}
     against = {run.key: pipe[run.backbone] for run in listed if run.mechanism != PIPE and run.backbone in pipe}
-    known = industries.reindex(columns=["experiment", "code", "horizon", "ic"])
-    own = known[known["experiment"].isin(list(against))]
-    references = known[known["experiment"].isin(list(pipe.values()))].rename(
-        columns={"experiment": "reference", "ic": "pipe"}
-    )
-    paired = own.assign(reference=own["experiment"].map(against)).merge(
-        references, on=["reference", "code", "horizon"], how="left", validate="many_to_one"
-    )
-    return paired.assign(difference=paired["ic"] - paired["pipe"]).drop(columns="reference")
+    keys = ["experiment", "code", "horizon"]
+    known = industries.reindex(columns=[*keys, "ic"])
+    values = known.set_index(keys)["ic"].to_dict()
+    own = known[known["experiment"].isin(list(against))].reset_index(drop=True)
+    places = own[keys].itertuples(index=False, name=None)
+    reference = [values.get((against[key], code, horizon), np.nan) for key, code, horizon in places]
+    paired = own.assign(pipe=np.array(reference, dtype=float))
+    return paired.assign(difference=paired["ic"] - paired["pipe"])
