@@ -5,6 +5,8 @@ What lives here: counts and means. What must not: information coefficients (see 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -60,17 +62,18 @@ SHARE_EDGES = tuple(round(step / 20, 2) for step in range(21))
 """Upper ends of the classes in which shares are counted; the first holds exactly zero."""
 
 
-def retrieval_distribution(retrievals: pd.DataFrame) -> pd.DataFrame:
-    """How age, matured share and news overlap of retrieved memories are distributed, by run and kind.
+def retrieval_distribution(retrievals: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """How age, matured share and news overlap of retrieved memories are distributed, by `keys`.
 
     Returns:
-        experiment, kind, quantity (age, matured_share or news_overlap), value, memories, cumulative. `value` is an age
+        the keys, quantity (age, matured_share or news_overlap), value, memories, cumulative. `value` is an age
         in sessions, or the upper end of a class of shares (`SHARE_EDGES`; above the one before it, up to and with
         it); `cumulative` is the share of the memories at or below it. Ages that do not occur have no row.
     """
-    columns = ["experiment", "kind", "quantity", "value", "memories", "cumulative"]
+    columns = [*keys, "quantity", "value", "memories", "cumulative"]
     parts = []
-    for (experiment, kind), own in retrievals.groupby(["experiment", "kind"], sort=False):
+    for group, own in retrievals.groupby(list(keys), sort=False):
+        named = dict(zip(keys, group, strict=True))
         counted = {
             "age": own["age"].value_counts().sort_index(),
             "matured_share": _by_class(own["matured_share"]),
@@ -80,8 +83,7 @@ def retrieval_distribution(retrievals: pd.DataFrame) -> pd.DataFrame:
             parts.append(
                 pd.DataFrame(
                     {
-                        "experiment": experiment,
-                        "kind": kind,
+                        **named,
                         "quantity": quantity,
                         "value": counts.index.to_numpy(dtype=float),
                         "memories": counts.to_numpy(),

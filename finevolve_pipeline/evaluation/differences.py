@@ -41,23 +41,28 @@ def forest_rows(inference: pd.DataFrame, stage: str, method: str) -> pd.DataFram
 
 
 def industry_differences(industries: pd.DataFrame, runs: Iterable[Experiment]) -> pd.DataFrame:
-    """tsIC of each industry minus Pipe's, on common cells.
+    """tsIC of each industry minus Pipe's, on common cells; means over runs that differ in their seed alone.
 
     Args:
         industries: experiment, code, horizon, ic (see `ic.industry_ic`).
         runs: the experiments; those without a Pipe run of their backbone are left out.
 
     Returns:
-        experiment, code, horizon, ic, pipe, difference (NaN where either is undefined); without Pipe itself.
+        backbone, mechanism, code, horizon, ic, pipe, difference (NaN where either is undefined, for any seed);
+        without Pipe itself.
     """
-    listed = list(runs)
-    pipe = {run.backbone: run.key for run in listed if run.mechanism == PIPE}
-    against = {run.key: pipe[run.backbone] for run in listed if run.mechanism != PIPE and run.backbone in pipe}
-    keys = ["experiment", "code", "horizon"]
-    known = industries.reindex(columns=[*keys, "ic"])
-    values = known.set_index(keys)["ic"].to_dict()
-    own = known[known["experiment"].isin(list(against))].reset_index(drop=True)
-    places = own[keys].itertuples(index=False, name=None)
-    reference = [values.get((against[key], code, horizon), np.nan) for key, code, horizon in places]
-    paired = own.assign(pipe=np.array(reference, dtype=float))
+    named = {run.key: (run.backbone, run.mechanism) for run in runs}
+    keys = ["backbone", "mechanism", "code", "horizon"]
+    known = industries.reindex(columns=["experiment", "code", "horizon", "ic"])
+    known = known[known["experiment"].isin(list(named))]
+    names = pd.DataFrame(known["experiment"].map(named).tolist(), columns=keys[:2], index=known.index)
+    means = pd.concat([names, known], axis=1).groupby(keys, sort=False)["ic"].mean(skipna=False)
+    values = means.to_dict()
+    own = means.reset_index()
+    own = own[
+        (own["mechanism"] != PIPE) & own["backbone"].isin([name for name, kind in named.values() if kind == PIPE])
+    ]
+    places = own[["backbone", "code", "horizon"]].itertuples(index=False, name=None)
+    pipe = [values.get((backbone, PIPE, code, horizon), np.nan) for backbone, code, horizon in places]
+    paired = own.reset_index(drop=True).assign(pipe=np.array(pipe, dtype=float))
     return paired.assign(difference=paired["ic"] - paired["pipe"])

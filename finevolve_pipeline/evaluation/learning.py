@@ -24,11 +24,14 @@ from finevolve_pipeline.evaluation.comparison import PIPE
 from finevolve_pipeline.evaluation.ic import Floats, Method, Panel, cross_sectional_ic
 from finevolve_pipeline.settings import EvaluationSettings, Experiment
 
+_RUN = ("backbone", "mechanism")
+
 BLOCKS = 10
 """Blocks of consecutive sessions into which the curve is cut."""
 
 CURVE_COLUMNS = (
-    "experiment",
+    "backbone",
+    "mechanism",
     "horizon",
     "session",
     "matured",
@@ -54,6 +57,8 @@ def learning_curve(
 ) -> pd.DataFrame:
     """csIC of every mechanism and its difference from its backbone's Pipe beside matured experience.
 
+    Of runs that differ in their seed alone it is the mean, on sessions on which each has a value.
+
     Args:
         panels: of all runs, scores on common cells.
         settings: minimum pairs.
@@ -64,32 +69,29 @@ def learning_curve(
         `CURVE_COLUMNS`, a row a session; `difference` is NaN where either csIC is undefined or there is no Pipe run.
         Pipe's own rows have a difference of zero.
     """
-    daily = {e: cross_sectional_ic(panel, settings, method).value for e, panel in panels.items()}
-    parts = [
-        _curve_of(experiment, panels[experiment], values, _pipe_of(experiment, daily), window)
-        for experiment, values in daily.items()
-    ]
+    by_seed: dict[tuple[str, str], list[Floats]] = {}
+    for experiment, panel in panels.items():
+        daily = cross_sectional_ic(panel, settings, method).value
+        by_seed.setdefault((experiment.backbone, experiment.mechanism), []).append(daily)
+    means = {names: np.asarray(np.mean(series, axis=0)) for names, series in by_seed.items()}
+    parts = []
+    for (backbone, mechanism), values in means.items():
+        pipe = means.get((backbone, PIPE), np.full_like(values, np.nan))
+        frame = _curve_of(next(iter(panels.values())), values, pipe, window)
+        parts.append(frame.assign(backbone=backbone, mechanism=mechanism).loc[:, list(CURVE_COLUMNS)])
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(CURVE_COLUMNS))
 
 
-def _pipe_of(experiment: Experiment, daily: Mapping[Experiment, Floats]) -> Floats | None:
-    of_backbone = (e for e in daily if e.mechanism == PIPE and e.backbone == experiment.backbone)
-    found = next(of_backbone, None)
-    return None if found is None else daily[found]
-
-
-def _curve_of(experiment: Experiment, panel: Panel, values: Floats, pipe: Floats | None, window: int) -> pd.DataFrame:
+def _curve_of(panel: Panel, values: Floats, pipe: Floats, window: int) -> pd.DataFrame:
     horizons, sessions, _ = panel.axes.shape
-    reference = np.full_like(values, np.nan) if pipe is None else pipe
     frame = pd.DataFrame(
         {
-            "experiment": experiment.key,
             "horizon": np.repeat(np.array(panel.axes.horizons, dtype=np.int16), sessions),
             "session": np.tile(np.array(panel.axes.sessions, dtype=object), horizons),
             "matured": np.tile(matured_outcomes(panel), horizons),
             "ic": values.reshape(-1),
-            "pipe": reference.reshape(-1),
-            "difference": (values - reference).reshape(-1),
+            "pipe": pipe.reshape(-1),
+            "difference": (values - pipe).reshape(-1),
         }
     ).astype({"session": str})
     by_horizon = frame.groupby("horizon", sort=False)
@@ -104,16 +106,16 @@ def learning_blocks(curve: pd.DataFrame, blocks: int = BLOCKS) -> pd.DataFrame:
     """The curve in blocks of consecutive sessions, as equal as they can be.
 
     Returns:
-        experiment, horizon, block (from 1), first, last (sessions), matured (mean number known), sessions (with a
-        difference), ic, pipe, difference: means over the sessions of the block that have a value.
+        backbone, mechanism, horizon, block (from 1), first, last (sessions), matured (mean number known), sessions
+        (with a difference), ic, pipe, difference: means over the sessions of the block that have a value.
     """
-    columns = ["experiment", "horizon", "block", "first", "last", "matured", "sessions", "ic", "pipe", "difference"]
+    columns = [*_RUN, "horizon", "block", "first", "last", "matured", "sessions", "ic", "pipe", "difference"]
     if curve.empty:
         return pd.DataFrame(columns=columns)
     place = curve["session"].map({session: at for at, session in enumerate(sorted(set(curve["session"])))})
     count = int(place.max()) + 1
     block = place * min(blocks, count) // count + 1
-    grouped = curve.assign(block=block).groupby(["experiment", "horizon", "block"], sort=False)
+    grouped = curve.assign(block=block).groupby([*_RUN, "horizon", "block"], sort=False)
     means = grouped[["matured", "ic", "pipe", "difference"]].mean()
     spans = grouped["session"].agg(first="min", last="max")
     sessions = grouped["difference"].count().rename("sessions")
@@ -194,16 +196,16 @@ def learning_slopes(curve: pd.DataFrame, settings: EvaluationSettings) -> pd.Dat
         settings: terms of the test, confidence of the interval.
 
     Returns:
-        experiment, horizon, sessions, slope (change of csIC per `PER_OUTCOMES` outcomes), standard_error, low, high, p,
-        p_holm (Holm's adjusted p over all rows that have a p).
+        backbone, mechanism, horizon, sessions, slope (change of csIC per `PER_OUTCOMES` outcomes), standard_error, low,
+        high, p, p_holm (Holm's adjusted p over all rows that have a p).
     """
-    columns = ["experiment", "horizon", "sessions", "slope", "standard_error", "low", "high", "p", "p_holm"]
+    columns = [*_RUN, "horizon", "sessions", "slope", "standard_error", "low", "high", "p", "p_holm"]
     rows = []
-    for (experiment, horizon), part in curve.groupby(["experiment", "horizon"], sort=False):
+    for names, part in curve.groupby([*_RUN, "horizon"], sort=False):
         x = part["matured"].to_numpy(dtype=float) / PER_OUTCOMES
         found = slope_test(x, part["difference"].to_numpy(dtype=float), settings.cosine_terms)
         low, high = found.interval(settings.confidence)
-        rows.append([experiment, horizon, found.sessions, found.estimate, found.standard_error, low, high, found.p])
+        rows.append([*names, found.sessions, found.estimate, found.standard_error, low, high, found.p])
     return _adjusted(pd.DataFrame(rows, columns=columns[:-1])).loc[:, columns]
 
 

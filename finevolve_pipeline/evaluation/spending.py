@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
 import pandas as pd
 
-from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE
+from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS
 from finevolve_pipeline.evaluation.ic import METRICS
 from finevolve_pipeline.evaluation.stages import OVERALL
 from finevolve_pipeline.settings import Experiment
@@ -41,14 +40,12 @@ def spending(usage: pd.DataFrame, inference: pd.DataFrame, runs: Iterable[Experi
         method: spearman or pearson.
 
     Returns:
-        experiment, mechanism, backbone, sessions, `TAKEN`, cost_over_pipe (USD beyond Pipe's), and for tsIC and csIC
-        gain_*, low_*, high_*: the mean over the horizons of the whole window. Numbers of Pipe's own gain are NaN.
+        experiment, mechanism, backbone, sessions, `TAKEN`, and for tsIC and csIC gain_*, low_*, high_*: the
+        mechanism's mean over the horizons of the whole window, and over its seeds. Numbers of Pipe's own gain are NaN.
     """
     sums = usage.groupby("experiment")[list(TAKEN)].sum()
-    costs = {str(key): float(cost) for key, cost in sums["cost"].items()}
     days = usage.groupby("experiment")["session"].nunique()
     listed = [run for run in runs if run.key in sums.index]
-    pipe = {run.backbone: costs[run.key] for run in listed if run.mechanism == PIPE}
     gains = _mean_gains(inference, method)
     rows = [
         {
@@ -57,14 +54,13 @@ def spending(usage: pd.DataFrame, inference: pd.DataFrame, runs: Iterable[Experi
             "backbone": run.backbone,
             "sessions": int(days[run.key]),
             **sums.loc[run.key].to_dict(),
-            "cost_over_pipe": costs[run.key] - pipe.get(run.backbone, np.nan),
             **gains.get((run.backbone, run.mechanism), {}),
         }
         for run in listed
     ]
     names = [f"{name}_{metric}" for metric in METRICS for name in ("gain", "low", "high")]
-    columns = ["experiment", "mechanism", "backbone", "sessions", *TAKEN, "cost_over_pipe", *names]
-    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(["cost_over_pipe", *names], float))
+    columns = ["experiment", "mechanism", "backbone", "sessions", *TAKEN, *names]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(names, float))
 
 
 def _mean_gains(inference: pd.DataFrame, method: str) -> dict[tuple[str, str], dict[str, float]]:

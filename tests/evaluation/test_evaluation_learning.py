@@ -52,7 +52,7 @@ def test_the_curve_pairs_each_session_with_pipes_and_pipe_lies_zero_from_itself(
     pipe, mem0 = panel(40, (10,)), panel(40, (10,), seed=1)
     mem0.score[0, 3] = np.nan
     curve = learning_curve({PIPE: pipe, MEM0: mem0}, SETTINGS, "spearman", 20)
-    of_pipe, of_mem0 = (curve[curve["experiment"] == e.key].reset_index(drop=True) for e in (PIPE, MEM0))
+    of_pipe, of_mem0 = (curve[curve["mechanism"] == e.mechanism].reset_index(drop=True) for e in (PIPE, MEM0))
     assert (of_pipe["difference"] == 0).all()
     assert np.isnan(of_mem0.loc[3, "difference"])
     assert of_mem0.loc[5, "difference"] == of_mem0.loc[5, "ic"] - of_pipe.loc[5, "ic"]
@@ -70,10 +70,10 @@ def test_without_a_pipe_run_there_is_no_difference() -> None:
 def test_blocks_are_consecutive_sessions_with_the_mean_of_what_they_hold() -> None:
     curve = learning_curve({PIPE: panel(25, (2,)), MEM0: panel(25, (2,), seed=1)}, SETTINGS, "spearman", 20)
     blocks = learning_blocks(curve, 4)
-    own = blocks[blocks["experiment"] == MEM0.key]
+    own = blocks[blocks["mechanism"] == MEM0.mechanism]
     assert own["block"].tolist() == [1, 2, 3, 4]
     assert own["sessions"].tolist() == [7, 6, 6, 6]
-    rows = curve[(curve["experiment"] == MEM0.key)].iloc[7:13]
+    rows = curve[(curve["mechanism"] == MEM0.mechanism)].iloc[7:13]
     second = own.iloc[1]
     assert (second["first"], second["last"]) == (rows["session"].iloc[0], rows["session"].iloc[-1])
     assert second["difference"] == pytest.approx(rows["difference"].mean())
@@ -145,11 +145,11 @@ def test_noise_with_a_long_memory_is_seldom_called_learning_and_learning_is() ->
 def test_slopes_are_per_thousand_outcomes_and_adjusted_over_the_table() -> None:
     curve = learning_curve({PIPE: panel(60, (2, 5)), MEM0: panel(60, (2, 5), seed=1)}, SETTINGS, "spearman", 20)
     slopes = learning_slopes(curve, SETTINGS)
-    of_pipe, of_mem0 = (slopes[slopes["experiment"] == e.key] for e in (PIPE, MEM0))
+    of_pipe, of_mem0 = (slopes[slopes["mechanism"] == e.mechanism] for e in (PIPE, MEM0))
     assert of_pipe["p"].isna().all()
     assert of_pipe["p_holm"].isna().all()
     row = of_mem0.iloc[0]
-    own = curve[(curve["experiment"] == MEM0.key) & (curve["horizon"] == 2)]
+    own = curve[(curve["mechanism"] == MEM0.mechanism) & (curve["horizon"] == 2)]
     raw = np.polyfit(own["matured"], own["difference"], 1)[0]
     assert row["slope"] == pytest.approx(raw * PER_OUTCOMES)
     smallest = of_mem0["p"].min()

@@ -226,7 +226,8 @@ def test_ids_are_unique_and_references_within_figures_resolve(source: str, page:
 
 def test_figures_follow_the_page_and_speak_to_those_who_do_not_see_them(source: str, page: Page) -> None:
     figures = page.all("svg")
-    assert len(figures) == 2 * 3 + 2 + 3
+    by_backbone = 3 + 2 + 1 + 1  # coefficients, learning, memories over time, their spread
+    assert len(figures) == 2 * by_backbone + 1 + 3 + 2  # Q; news by day, session, importance; by month, as shown
     assert all(figure["role"] == "img" and figure["aria-label"] for figure in figures)
     drawn = "".join(re.findall(r"<svg.*?</svg>", source, flags=re.S))
     assert not re.search(r"#[0-9a-f]{6}\b", drawn.replace("#000000", ""))

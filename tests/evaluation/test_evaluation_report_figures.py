@@ -27,7 +27,7 @@ from finevolve_pipeline.evaluation.report.numbers import count, interval, p_valu
 from finevolve_pipeline.evaluation.report.retrieval_spread import retrieval_block
 from finevolve_pipeline.evaluation.report.sections import Evaluation
 from finevolve_pipeline.evaluation.report.views import Block, TableView
-from finevolve_pipeline.evaluation.report.words import LANGUAGES, Language, Words, chinese
+from finevolve_pipeline.evaluation.report.words import LANGUAGES, Language, Words
 from finevolve_pipeline.evaluation.spending import usage_table
 from finevolve_pipeline.settings import Settings, load_settings
 from finevolve_pipeline.tables import Inference, empty
@@ -170,7 +170,7 @@ def test_every_figure_has_a_drawing_a_chart_and_its_numbers(findings: Findings, 
         assert view.svg.startswith('<svg role="img" aria-label="')
         assert view.chart is not None
         assert view.chart["data"]
-        assert view.table if isinstance(view.table, str) else view.table.rows
+        assert texts(view.table)
 
 
 def test_the_forest_has_a_row_a_mechanism_and_fills_what_was_found(findings: Findings) -> None:
@@ -245,8 +245,8 @@ def test_kinds_of_memories_are_drawn_apart(findings: Findings) -> None:
 
 
 def test_q_is_shown_by_third_of_the_window_for_runs_that_have_one(findings: Findings) -> None:
-    block = utility_block(findings, ENGLISH)
-    (table,) = block.tables
+    (figure,) = utility_block(findings, ENGLISH).figures
+    table = figure.table
     assert [row[:3] for row in texts(table)] == [
         ["MemRL", "retrieved, first third", "15"],
         ["MemRL", "retrieved, second third", "16"],
@@ -286,6 +286,7 @@ def test_gains_stand_over_dollars_and_over_tokens_where_the_price_is_zero(findin
     free = cost_block(usage(findings, 2_000_000, 0.0), ENGLISH)
     assert free.sentences == ("No model was paid: their price is zero.",)
     assert [trace["x"] for trace in chart_data(free)] == [[4, 4]]
+    assert texts(paid.figures[0].table)[1] == ["MemRL", "rules", "1.50", "+0.2000", "[+0.1500, +0.2500]"]
     assert texts(paid.tables[0])[2][-4:] == ["+0.2000", "[+0.1500, +0.2500]", "+0.2000", "[+0.1500, +0.2500]"]
 
 
@@ -322,11 +323,11 @@ def test_news_are_drawn_by_month_industry_topic_and_length(findings: Findings) -
 
 
 def test_every_file_that_a_view_names_is_written(findings: Findings) -> None:
-    named = {name for text in chinese() for name in re.findall(r"tables/\w+\.csv", text)}
+    named = set()
     for block in blocks(findings, ENGLISH).values():
         for view in block.figures:
-            told = view.table if isinstance(view.table, str) else " ".join(view.table.notes)
-            named |= set(re.findall(r"tables/\w+\.csv", told))
+            assert isinstance(view.table, TableView)
+            named |= set(re.findall(r"tables/\w+\.csv", " ".join(view.table.notes)))
     assert len(named) > 4
     assert named <= set(findings.files())
     rows = list(csv.DictReader(io.StringIO(findings.files()["tables/differences.csv"])))

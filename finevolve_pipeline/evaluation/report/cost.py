@@ -39,30 +39,28 @@ def cost_block(findings: Findings, words: Words) -> Block:
 
 
 def _figure(rows: pd.DataFrame, metric: str, words: Words) -> FigureView:
-    """Gain by USD, or by tokens where none were paid."""
+    """Gain by USD, or by tokens where none were paid; a point is a mechanism, the mean over its seeds."""
     paid = bool(rows["cost"].any())
-    x = rows["cost"] if paid else (rows["prompt_tokens"] + rows["completion_tokens"]) / 1e6
-    points = pd.DataFrame(
-        {
-            "backbone": rows["backbone"],
-            "name": rows["mechanism"].map(mechanism_label),
-            "x": x.astype(float),
-            "y": rows[f"gain_{metric}"],
-            "low": rows[f"low_{metric}"],
-            "high": rows[f"high_{metric}"],
-        }
-    )
+    taken = rows["cost"] if paid else (rows["prompt_tokens"] + rows["completion_tokens"]) / 1e6
+    names = {f"gain_{metric}": "y", f"low_{metric}": "low", f"high_{metric}": "high"}
+    points = rows.assign(x=taken.astype(float)).groupby(["backbone", "mechanism"], sort=False)[["x", *names]].mean()
+    points = points.rename(columns=names).reset_index()
+    points = points.assign(name=points["mechanism"].map(mechanism_label))
     layers = {str(backbone): part for backbone, part in points.groupby("backbone", sort=False)}
     title = words("Mean gain in {metric} by what it cost", metric=metric)
     axis = words("USD for the whole run") if paid else words("Million tokens of the whole run")
     gain = words("Mean {metric} less Pipe's", metric=metric)
     name = f"cost{metric}"
+    texts = [
+        [row["name"], row["backbone"], f"{row['x']:,.2f}", signed(row["y"]), interval(row["low"], row["high"])]
+        for row in points.to_dict("records")
+    ]
     return FigureView(
         name,
         title,
         words("Mean over the horizons, with its interval. Up and to the left is better."),
         figures.scatter(name, title, layers, axis, gain),
-        words("The numbers stand in the table below and in {file}.", file="tables/spending.csv"),
+        text_table(title, [words("Method"), words("Backbone"), axis, gain, words("Interval")], texts, 2),
         charts.scatter(layers, axis, gain, ",.2f", "+.4f"),
     )
 

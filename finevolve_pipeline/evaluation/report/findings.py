@@ -11,11 +11,18 @@ from functools import cached_property
 import pandas as pd
 
 from finevolve_pipeline.evaluation import diagnostics, learning, news_statistics, spending, utility
-from finevolve_pipeline.evaluation.comparison import frame_csv
+from finevolve_pipeline.evaluation.comparison import frame_csv, mechanism_label
 from finevolve_pipeline.evaluation.dataset import DatasetFacts, dataset_facts
 from finevolve_pipeline.evaluation.differences import forest_rows, industry_differences
 from finevolve_pipeline.evaluation.report.sections import ROLLING, Evaluation
 from finevolve_pipeline.evaluation.stages import STAGES
+
+_RUN = ["backbone", "mechanism"]
+
+
+def of_backbone(frame: pd.DataFrame, backbone: str) -> pd.DataFrame:
+    """Rows of one backbone."""
+    return frame[frame["backbone"] == backbone]
 
 
 class Findings:
@@ -40,19 +47,22 @@ class Findings:
     def slopes(self) -> pd.DataFrame:
         """Trends of the difference, adjusted within each backbone (see `learning.learning_slopes`)."""
         backbones = dict.fromkeys(run.backbone for run in self.evaluation.runs)
-        parts = [
-            learning.learning_slopes(self.of_backbone(self.curve, backbone), self.evaluation.settings)
-            for backbone in backbones
-        ]
-        return (
-            pd.concat(parts, ignore_index=True)
-            if parts
-            else learning.learning_slopes(self.curve, self.evaluation.settings)
-        )
+        curves = [of_backbone(self.curve, backbone) for backbone in backbones] or [self.curve]
+        slopes = [learning.learning_slopes(curve, self.evaluation.settings) for curve in curves]
+        return pd.concat(slopes, ignore_index=True)
 
-    def of_backbone(self, frame: pd.DataFrame, backbone: str) -> pd.DataFrame:
-        """Rows of the experiments of one backbone."""
-        return frame[frame["experiment"].isin([run.key for run in self.evaluation.experiments_of(backbone)])]
+    def mechanisms(self, backbone: str) -> dict[str, str]:
+        """Mechanisms of a backbone's runs and what people call them; several seeds are one mechanism."""
+        return {run.mechanism: mechanism_label(run.mechanism) for run in self.evaluation.experiments_of(backbone)}
+
+    def _named(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of known experiments with backbone and mechanism in place of the experiment."""
+        runs = {run.key: run for run in self.inputs.settings.all_experiments}
+        known = frame[frame["experiment"].isin(list(runs))]
+        return known.assign(
+            backbone=[runs[key].backbone for key in known["experiment"]],
+            mechanism=[runs[key].mechanism for key in known["experiment"]],
+        ).drop(columns="experiment")
 
     def forest(self, stage: str) -> pd.DataFrame:
         """Differences from Pipe with their intervals (see `differences.forest_rows`)."""
@@ -71,31 +81,25 @@ class Findings:
 
     @cached_property
     def utilities(self) -> pd.DataFrame:
-        """Q of memories: experiment, when (a third of the window, or `utility.IN_THE_END`), q, visits."""
-        return utility.all_utilities(self.inputs.retrievals, self.inputs.utilities, self.inputs.sessions)
+        """Q of memories: backbone, mechanism, when (a third of the window, or `utility.IN_THE_END`), q, visits."""
+        inputs = self.inputs
+        return self._named(utility.all_utilities(inputs.retrievals, inputs.utilities, inputs.sessions))
 
     @cached_property
     def utility_histogram(self) -> pd.DataFrame:
-        """Classes of Q (see `utility.utility_histogram`); an experiment has classes of its own."""
-        parts = [
-            utility.utility_histogram(part, ["experiment", "when"])
-            for _, part in self.utilities.groupby("experiment", sort=False)
-        ]
-        return (
-            pd.concat(parts, ignore_index=True)
-            if parts
-            else utility.utility_histogram(self.utilities, ["experiment", "when"])
-        )
+        """Classes of Q (see `utility.utility_histogram`); a mechanism on a backbone has classes of its own."""
+        runs = [run for _, run in self.utilities.groupby(_RUN, sort=False)] or [self.utilities]
+        return pd.concat([utility.utility_histogram(run, [*_RUN, "when"]) for run in runs], ignore_index=True)
 
     @cached_property
     def utility_summary(self) -> pd.DataFrame:
         """What is known of Q in a few numbers (see `utility.utility_summary`)."""
-        return utility.utility_summary(self.utilities, ["experiment", "when"])
+        return utility.utility_summary(self.utilities, [*_RUN, "when"])
 
     @cached_property
     def retrieval_spread(self) -> pd.DataFrame:
         """Ages and shares of retrieved memories (see `diagnostics.retrieval_distribution`)."""
-        return diagnostics.retrieval_distribution(self.inputs.retrievals)
+        return diagnostics.retrieval_distribution(self._named(self.inputs.retrievals), [*_RUN, "kind"])
 
     @cached_property
     def facts(self) -> DatasetFacts:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from finevolve_pipeline.evaluation.comparison import PIPE, mechanism_label
-from finevolve_pipeline.evaluation.report.findings import Findings
+from finevolve_pipeline.evaluation.comparison import PIPE
+from finevolve_pipeline.evaluation.report.findings import Findings, of_backbone
 from finevolve_pipeline.evaluation.report.sections import METHOD_NAMES, industry_names
 from finevolve_pipeline.evaluation.report.views import Block, Cell, TableView
 from finevolve_pipeline.evaluation.report.words import Words
@@ -17,7 +17,7 @@ from finevolve_pipeline.universe import INDUSTRIES
 
 def industry_block(findings: Findings, backbone: str, words: Words) -> Block:
     """tsIC less Pipe's as a heat map; a sentence where nothing can be compared."""
-    own = findings.of_backbone(findings.industry_differences, backbone)
+    own = of_backbone(findings.industry_differences, backbone)
     if own["difference"].isna().all():
         return Block((words("No industry has a difference from Pipe yet."),))
     return Block(tables=(industry_map(findings, backbone, words),))
@@ -25,11 +25,11 @@ def industry_block(findings: Findings, backbone: str, words: Words) -> Block:
 
 def industry_map(findings: Findings, backbone: str, words: Words) -> TableView:
     """tsIC less Pipe's by industry (rows) and mechanism x horizon (columns), with the mean of each row and column."""
-    own = findings.of_backbone(findings.industry_differences, backbone)
-    values = own.set_index(["code", "experiment", "horizon"])["difference"].to_dict()
+    own = of_backbone(findings.industry_differences, backbone)
+    values = own.set_index(["code", "mechanism", "horizon"])["difference"].to_dict()
     benchmark = findings.inputs.settings.benchmark
-    runs = [run for run in findings.evaluation.experiments_of(backbone) if run.mechanism != PIPE]
-    places = [(run.key, horizon) for run in runs for horizon in benchmark.horizons]
+    labels = {mechanism: label for mechanism, label in findings.mechanisms(backbone).items() if mechanism != PIPE}
+    places = [(mechanism, horizon) for mechanism in labels for horizon in benchmark.horizons]
     largest = max((abs(value) for value in values.values() if not math.isnan(value)), default=0.0) or 1.0
 
     def heat(value: float) -> Cell:
@@ -43,9 +43,9 @@ def industry_map(findings: Findings, backbone: str, words: Words) -> TableView:
         for industry in INDUSTRIES
         if industry.code in benchmark.codes
     ]
-    means = own.groupby(["experiment", "horizon"])["difference"].mean().to_dict()
+    means = own.groupby(["mechanism", "horizon"])["difference"].mean().to_dict()
     rows.append((Cell(words("Mean")), *(heat(float(means.get(place, math.nan))) for place in places)))
-    columns = [f"{mechanism_label(run.mechanism)} {horizon}d" for run in runs for horizon in benchmark.horizons]
+    columns = [f"{labels[mechanism]} {horizon}d" for mechanism, horizon in places]
     caption = words(
         "tsIC less Pipe's by industry, {method}, common cells, overall; full colour at ±{largest}",
         method=METHOD_NAMES[findings.evaluation.method],

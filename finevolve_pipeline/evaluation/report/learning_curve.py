@@ -11,11 +11,11 @@ from typing import Any
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation.comparison import PIPE, mechanism_label
+from finevolve_pipeline.evaluation.comparison import PIPE
 from finevolve_pipeline.evaluation.differences import SIGNIFICANT
 from finevolve_pipeline.evaluation.learning import PER_OUTCOMES
 from finevolve_pipeline.evaluation.report import charts, figures
-from finevolve_pipeline.evaluation.report.findings import Findings
+from finevolve_pipeline.evaluation.report.findings import Findings, of_backbone
 from finevolve_pipeline.evaluation.report.numbers import interval, p_value, signed
 from finevolve_pipeline.evaluation.report.sections import ROLLING
 from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
@@ -33,18 +33,17 @@ def learning_block(findings: Findings, place: int, backbone: str, words: Words) 
         backbone: whose runs.
         words: the language.
     """
-    runs = findings.evaluation.experiments_of(backbone)
-    labels = {run.key: mechanism_label(run.mechanism) for run in runs}
-    curve = findings.of_backbone(findings.curve, backbone)
+    labels = findings.mechanisms(backbone)
+    curve = of_backbone(findings.curve, backbone)
     if curve.empty or curve["ic"].isna().all():
         return Block((words("No csIC is defined yet, so there is no learning curve."),))
     level = _figure(findings, f"p{place}learning", backbone, words, labels, "ic")
-    others = {run.key: labels[run.key] for run in runs if run.mechanism != PIPE}
-    if not others or curve.loc[curve["experiment"].isin(list(others)), "difference"].isna().all():
+    others = {mechanism: label for mechanism, label in labels.items() if mechanism != PIPE}
+    if curve.loc[curve["mechanism"] != PIPE, "difference"].isna().all():
         return Block((words("There is nothing to compare with Pipe, so only levels are shown."),), (level,))
     lead = _figure(findings, f"p{place}lead", backbone, words, others, "difference")
-    slopes = findings.of_backbone(findings.slopes, backbone)
-    slopes = slopes[slopes["experiment"].isin(list(others))]
+    slopes = of_backbone(findings.slopes, backbone)
+    slopes = slopes[slopes["mechanism"] != PIPE]
     return Block(
         (_definition(words), _verdict(slopes, others, words)),
         (lead, level),
@@ -83,20 +82,20 @@ def _verdict(slopes: pd.DataFrame, labels: Mapping[str, str], words: Words) -> s
 
 
 def _trend(row: Mapping[Any, Any], labels: Mapping[str, str]) -> dict[str, object]:
-    return {"mechanism": labels[row["experiment"]], "horizon": row["horizon"], "p": p_value(row["p_holm"])}
+    return {"mechanism": labels[row["mechanism"]], "horizon": row["horizon"], "p": p_value(row["p_holm"])}
 
 
 def _figure(
     findings: Findings, name: str, backbone: str, words: Words, labels: Mapping[str, str], column: str
 ) -> FigureView:
-    curve = findings.of_backbone(findings.curve, backbone)
-    curve = curve[curve["experiment"].isin(list(labels))]
+    curve = of_backbone(findings.curve, backbone)
+    curve = curve[curve["mechanism"].isin(list(labels))]
     horizons = findings.inputs.settings.benchmark.horizons
     titles = {horizon: words("Horizon {count} sessions", count=horizon) for horizon in horizons}
     series = pd.DataFrame(
         {
             "panel": curve["horizon"].map(titles),
-            "label": curve["experiment"].map(labels),
+            "label": curve["mechanism"].map(labels),
             "x": curve["matured"],
             "y": curve[f"rolling_{column}"],
         }
@@ -129,9 +128,9 @@ def _figure(
 
 def block_table(findings: Findings, backbone: str, labels: Mapping[str, str], column: str, words: Words) -> TableView:
     """The curve in blocks of consecutive sessions: a row a block, a column per horizon and mechanism."""
-    blocks = findings.of_backbone(findings.blocks, backbone)
-    blocks = blocks[blocks["experiment"].isin(list(labels))]
-    values = blocks.set_index(["experiment", "horizon", "block"])[column].to_dict()
+    blocks = of_backbone(findings.blocks, backbone)
+    blocks = blocks[blocks["mechanism"].isin(list(labels))]
+    values = blocks.set_index(["mechanism", "horizon", "block"])[column].to_dict()
     horizons = findings.inputs.settings.benchmark.horizons
     rows = []
     for number, part in blocks.groupby("block", sort=True):
@@ -157,7 +156,7 @@ def slope_table(slopes: pd.DataFrame, labels: Mapping[str, str], confidence: flo
     """Tested trends: a row per mechanism and horizon."""
     rows = [
         [
-            labels[str(row["experiment"])],
+            labels[str(row["mechanism"])],
             f"{row['horizon']}",
             f"{row['sessions']}",
             signed(row["slope"]),

@@ -19,19 +19,24 @@ from finevolve_pipeline.evaluation.utility import IN_THE_END, THIRDS
 
 def utility_block(findings: Findings, words: Words) -> Block:
     """Q of the memories of every run that learns one; a sentence if none does."""
-    summary = findings.utility_summary
     labels = _labels(findings)
-    if summary.empty or not labels:
+    if not labels:
         return Block((words("No run has memories with a utility Q."),))
-    return Block(figures=(_figure(findings, labels, words),), tables=(summary_table(summary, labels, words),))
+    return Block(figures=(_figure(findings, labels, words),))
 
 
-def _labels(findings: Findings) -> dict[str, str]:
-    """Runs with a Q by key, in the order of the settings; the backbone is named where there are several."""
-    having = set(findings.utility_summary["experiment"])
-    runs = [run for run in findings.inputs.settings.all_experiments if run.key in having]
-    several = len({run.backbone for run in runs}) > 1
-    return {run.key: mechanism_label(run.mechanism) + (f", {run.backbone}" if several else "") for run in runs}
+Run = tuple[str, str]
+"""Backbone and mechanism."""
+
+
+def _labels(findings: Findings) -> dict[Run, str]:
+    """Runs with a Q, in the order of the settings; the backbone is named where there are several."""
+    summary = findings.utility_summary
+    having = set(zip(summary["backbone"], summary["mechanism"], strict=True))
+    listed = dict.fromkeys((run.backbone, run.mechanism) for run in findings.inputs.settings.all_experiments)
+    runs = [run for run in listed if run in having]
+    several = len({backbone for backbone, _ in runs}) > 1
+    return {(backbone, kind): mechanism_label(kind) + (f", {backbone}" if several else "") for backbone, kind in runs}
 
 
 def _when(words: Words) -> dict[str, str]:
@@ -44,13 +49,14 @@ def _when(words: Words) -> dict[str, str]:
     }
 
 
-def _figure(findings: Findings, labels: dict[str, str], words: Words) -> FigureView:
+def _figure(findings: Findings, labels: dict[Run, str], words: Words) -> FigureView:
     classes = findings.utility_histogram
-    classes = classes[classes["experiment"].isin(list(labels))]
     when = _when(words)
     series = pd.concat(
-        pd.DataFrame({"panel": labels[str(experiment)], "label": when[str(moment)], **_outline(part)})
-        for (experiment, moment), part in classes.groupby(["experiment", "when"], sort=False)
+        pd.DataFrame({"panel": labels[run], "label": when[moment], **_outline(part)})
+        for run in labels
+        for moment in when
+        if len(part := _of(classes, run, moment))
     )
     title = words("Utility Q of memories")
     name, axis, panels, lines = "utility", words("Q"), list(labels.values()), list(when.values())
@@ -62,9 +68,16 @@ def _figure(findings: Findings, labels: dict[str, str], words: Words) -> FigureV
             "memories apart; the further they spread, the more Q decides what is shown."
         ),
         figures.number_lines(name, title, series, panels, lines, axis),
-        words("Every class stands in {file}; the table below sums them up.", file="tables/utility_histogram.csv"),
+        summary_table(findings.utility_summary, labels, words),
         charts.number_lines(series, panels, lines, axis, hover=".1%"),
     )
+
+
+def _of(classes: pd.DataFrame, run: Run, moment: str) -> pd.DataFrame:
+    backbone, mechanism = run
+    return classes[
+        (classes["backbone"] == backbone) & (classes["mechanism"] == mechanism) & (classes["when"] == moment)
+    ]
 
 
 def _outline(classes: pd.DataFrame) -> dict[str, list[float]]:
@@ -73,12 +86,12 @@ def _outline(classes: pd.DataFrame) -> dict[str, list[float]]:
     return {"x": ends, "y": classes["share"].repeat(2).tolist()}
 
 
-def summary_table(summary: pd.DataFrame, labels: dict[str, str], words: Words) -> TableView:
+def summary_table(summary: pd.DataFrame, labels: dict[Run, str], words: Words) -> TableView:
     """Q in a few numbers, a row per run and moment."""
     when = _when(words)
     rows = [
         [
-            labels[str(row["experiment"])],
+            labels[row["backbone"], row["mechanism"]],
             when[str(row["when"])],
             count(row["memories"]),
             share(row["untouched"]),
@@ -89,10 +102,10 @@ def summary_table(summary: pd.DataFrame, labels: dict[str, str], words: Words) -
             signed(row["q90"]),
             count(row["visits"]),
         ]
-        for row in summary[summary["experiment"].isin(list(labels))].to_dict("records")
+        for row in summary.to_dict("records")
     ]
     columns = [
-        words("Run"),
+        words("Method"),
         words("Which memories"),
         words("Number"),
         words("Untouched"),
@@ -108,4 +121,5 @@ def summary_table(summary: pd.DataFrame, labels: dict[str, str], words: Words) -
         "so. Untouched: no outcome has reached them. A memory counts each time it is retrieved; in the end each "
         "counts once, and where each horizon has its own Q, their mean."
     )
-    return text_table(words("Utility Q of memories"), columns, rows, 2, [note])
+    every = words("Every class stands in {file}.", file="tables/utility_histogram.csv")
+    return text_table(words("Utility Q of memories"), columns, rows, 2, [note, every])

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation.comparison import mechanism_label
 from finevolve_pipeline.evaluation.report import charts, figures
-from finevolve_pipeline.evaluation.report.findings import Findings
+from finevolve_pipeline.evaluation.report.findings import Findings, of_backbone
 from finevolve_pipeline.evaluation.report.sections import share
 from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
@@ -29,10 +28,10 @@ def retrieval_block(findings: Findings, place: int, backbone: str, words: Words)
         backbone: whose runs.
         words: the language.
     """
-    own = findings.of_backbone(findings.retrieval_spread, backbone)
+    own = of_backbone(findings.retrieval_spread, backbone)
     if own.empty:
         return Block((words("No run on {backbone} retrieved a memory.", backbone=backbone),))
-    labels = {run.key: mechanism_label(run.mechanism) for run in findings.evaluation.experiments_of(backbone)}
+    labels = findings.mechanisms(backbone)
     return Block(
         figures=tuple(
             _figure(f"p{place}spread{number}", str(kind), part, labels, words)
@@ -60,8 +59,8 @@ def _figure(name: str, kind: str, spread: pd.DataFrame, labels: dict[str, str], 
         "news_overlap": words("Overlap with the day's news"),
     }
     series = pd.concat(
-        pd.DataFrame({"panel": panels[str(quantity)], "label": labels[str(experiment)], **_steps(part)})
-        for (experiment, quantity), part in spread.groupby(["experiment", "quantity"], sort=False)
+        pd.DataFrame({"panel": panels[str(quantity)], "label": labels[str(mechanism)], **_steps(part)})
+        for (mechanism, quantity), part in spread.groupby(["mechanism", "quantity"], sort=False)
     )
     title = words("Retrieved {kind}: age, outcomes known, overlap", kind=kind_name(kind, words))
     reading = words(
@@ -92,12 +91,12 @@ def _steps(spread: pd.DataFrame) -> dict[str, list[float]]:
 def age_table(kind: str, spread: pd.DataFrame, labels: dict[str, str], words: Words) -> TableView:
     """Share of memories no older than `AGES`; share without a known outcome; share without news of the day."""
     rows = []
-    for experiment, part in spread.groupby("experiment", sort=False):
+    for mechanism, part in spread.groupby("mechanism", sort=False):
         by_quantity = {str(quantity): own for quantity, own in part.groupby("quantity", sort=False)}
         ages = by_quantity["age"]
         rows.append(
             [
-                labels[str(experiment)],
+                labels[str(mechanism)],
                 f"{int(ages['memories'].sum()):,}",
                 *(share(_reached(ages, age)) for age in AGES),
                 share(_reached(by_quantity["matured_share"], 0)),
