@@ -23,8 +23,8 @@ _COLOURS = 8
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 _DIGITS = 5
-_HEAD, _FOOT = 64, 44
-"""Pixels above and below all panels: legend and title, ticks."""
+_HEAD, _FOOT, _TITLE = 56, 44, 20
+"""Pixels above and below all panels, and of a panel's title."""
 
 
 def tool_texts(words: Words) -> Mapping[str, Any]:
@@ -90,10 +90,12 @@ def _title(text: str, number: int) -> dict[str, Any]:
 
 
 def _chart(data: list[Any], height: int, layout: Mapping[str, Any], x: Sequence[Any] = ()) -> Chart:
+    # Above the panels' titles; margins grow with the rows of names that a screen's width asks for.
+    names = 1 + _TITLE / (height - _HEAD - _FOOT)
     common = {
         "height": height,
         "margin": {"l": 52, "r": 12, "t": _HEAD, "b": _FOOT},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "top", "yref": "container"},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": names, "yanchor": "bottom"},
     }
     return {"data": data, "layout": {**common, **layout}, "x": list(x)}
 

@@ -5,6 +5,7 @@
   const plotlyFile = new URL("plotly.min.js", document.currentScript.src).href;
   const THEMES = ["auto", "light", "dark"];
   const KEY = "finevolve-theme";
+  const hasMouse = matchMedia("(hover: hover)").matches;
   const CHARTS_BEGIN = "400px"; // drawn before they are scrolled to
 
   // -- colours: a page opened from a disk may not be allowed to remember the choice
@@ -110,7 +111,7 @@
         plot_bgcolor: paper,
         hoverlabel: { bgcolor: paper, bordercolor: muted, font },
         modebar: { bgcolor: paper, color: muted, activecolor: font.color },
-        dragmode: "zoom",
+        dragmode: hasMouse ? "zoom" : false, // a finger scrolls the page
       },
     };
   }
@@ -121,9 +122,11 @@
     return {
       responsive: true,
       displaylogo: false,
+      displayModeBar: hasMouse ? "hover" : false,
       locale: texts.locale,
       locales,
-      modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "sendDataToCloud"],
+      // Nothing leaves the page; pictures would need addresses of data, which its policy forbids.
+      modeBarButtonsToRemove: ["sendChartToCloud", "toImage", "select2d", "lasso2d"],
       scrollZoom: false,
     };
   }
@@ -131,7 +134,7 @@
   async function draw(place) {
     const Plotly = await plotly();
     const { data, layout } = specification(place);
-    place.hidden = false;
+    place.parentElement.hidden = false;
     place.closest("figure").classList.add("drawn");
     await Plotly.react(place, data, layout, settings());
     drawn.add(place);

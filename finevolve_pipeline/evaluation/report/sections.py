@@ -328,25 +328,32 @@ def month_table(
     notes: Sequence[str] = (),
     style: str = "{:.4f}",
 ) -> TableView:
-    """A figure over time in few numbers: a row per month, a column per panel and label.
+    """A figure over time in few numbers: a row per panel and month that has any, a column per label.
 
     Args:
         caption: what the numbers are.
         values: indexed by panel, label, month (YYYY-MM).
-        panels: titles of the figure's panels; they head columns only if there are several.
+        panels: titles of the figure's panels.
         labels: names of its lines; those without values are left out.
         words: the language.
         notes: what stands below.
         style: how numbers are written.
     """
     known = values.to_dict()
-    columns = [(panel, label) for panel in panels for label in labels if label in set(values.index.get_level_values(1))]
+    drawn = set(values.index.get_level_values("label"))
+    columns = [label for label in labels if label in drawn]
+    months = sorted(set(values.index.get_level_values("month")))
+    numbers = {
+        (panel, month): [known.get((panel, label, month), math.nan) for label in columns]
+        for panel in panels
+        for month in months
+    }
     rows = [
-        [month, *(_styled(known.get((*column, month), math.nan), style) for column in columns)]
-        for month in sorted(set(values.index.get_level_values(2)))
+        [*place, *(_styled(value, style) for value in found)]
+        for place, found in numbers.items()
+        if not all(map(math.isnan, found))
     ]
-    heads = [f"{panel}: {label}" if len(panels) > 1 else label for panel, label in columns]
-    return text_table(caption, [words("Month"), *heads], rows, notes=notes)
+    return text_table(caption, [words("Panel"), words("Month"), *columns], rows, 2, notes)
 
 
 def _styled(value: float, style: str) -> str:
@@ -403,7 +410,7 @@ def full_matrix(evaluation: Evaluation, words: Words) -> TableView:
     matrix = evaluation.inputs.ic_matrix
     heads = [words("Run"), words("Stage"), words("Cells"), words("Method")]
     if matrix.empty:
-        return text_table(words("All coefficients"), heads, [], len(heads))
+        return text_table(words("Coefficients of every run"), heads, [], len(heads))
     horizons = evaluation.inputs.settings.benchmark.horizons
     keys = ["experiment", "stage", "cells", "method"]
     values = matrix.set_index([*keys, "metric", "horizon"])["value"].to_dict()
@@ -421,7 +428,7 @@ def full_matrix(evaluation: Evaluation, words: Words) -> TableView:
                     names = [head[0], stage_name(stage, words), cells_name(cells, words), METHOD_NAMES[method]]
                     rows.append([*names, *numbers])
     columns = [*heads, *(f"{m} {h}d" for h in horizons for m in ic.METRICS)]
-    return text_table(words("All coefficients"), columns, rows, len(heads))
+    return text_table(words("Coefficients of every run"), columns, rows, len(heads))
 
 
 def coverage_table(evaluation: Evaluation, words: Words) -> TableView:
