@@ -40,16 +40,17 @@ def retrieval_block(findings: Findings, place: int, backbone: str, words: Words)
     )
 
 
-def kind_name(kind: str, words: Words) -> str:
-    """A kind of experience as people write it."""
-    return {
+def memories_name(kind: str, words: Words) -> str:
+    """What memories of a kind are called; a mechanism's own kinds stay as they are."""
+    names = {
         "trajectory": words("trajectories"),
         "reflection": words("reflections"),
         "insight": words("insights"),
         "reasoning_item": words("reasoning items"),
         "fact": words("facts"),
         "rule": words("rules"),
-    }[kind]
+    }
+    return names.get(kind, kind.replace("_", " "))
 
 
 def _figure(name: str, kind: str, spread: pd.DataFrame, labels: dict[str, str], words: Words) -> FigureView:
@@ -62,7 +63,7 @@ def _figure(name: str, kind: str, spread: pd.DataFrame, labels: dict[str, str], 
         pd.DataFrame({"panel": panels[str(quantity)], "label": labels[str(mechanism)], **_steps(part)})
         for (mechanism, quantity), part in spread.groupby(["mechanism", "quantity"], sort=False)
     )
-    title = words("Retrieved {kind}: age, outcomes known, overlap", kind=kind_name(kind, words))
+    title = words("Retrieved {kind}: age, outcomes known, overlap", kind=memories_name(kind, words))
     reading = words(
         "Share of memories at or below each value. A line that climbs at once: mostly young memories, few known "
         "outcomes, little of the day's news."
@@ -110,7 +111,7 @@ def age_table(kind: str, spread: pd.DataFrame, labels: dict[str, str], words: Wo
         words("No outcome known"),
         words("No news of the day"),
     ]
-    caption = words("Retrieved {kind}, share by age", kind=kind_name(kind, words))
+    caption = words("Retrieved {kind}, share by age", kind=memories_name(kind, words))
     return text_table(caption, columns, rows, notes=[words("Every value stands in {file}.", file=FILE)])
 
 
