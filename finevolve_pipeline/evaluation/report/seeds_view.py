@@ -15,6 +15,7 @@ import pandas as pd
 from finevolve_pipeline.evaluation import ic
 from finevolve_pipeline.evaluation.comparison import (
     ALL_HORIZONS,
+    PIPE,
     format_coefficient,
     format_gain,
     mechanism_label,
@@ -76,7 +77,7 @@ def _floor_row(row: Mapping[Any, Any], words: Words) -> list[str]:
         format_coefficient(row["seed_sd"]),
         format_coefficient(row["standard_error"]),
         "–" if math.isnan(row["seed_share"]) else f"{row['seed_share']:.0%}",
-        format_gain(row["gain"]),
+        "–" if row["mechanism"] == PIPE else format_gain(row["gain"]),
         format_coefficient(row["gain_standard_error"]),
         format_coefficient(row["floor"]),
         "–" if math.isnan(row["exceeds"]) else words("yes" if row["exceeds"] else "no"),
