@@ -13,13 +13,8 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation import ic
-from finevolve_pipeline.evaluation.comparison import (
-    ALL_HORIZONS,
-    PIPE,
-    format_coefficient,
-    format_gain,
-    mechanism_label,
-)
+from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, mechanism_label
+from finevolve_pipeline.evaluation.layout import format_coefficient, format_gain
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.sections import TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
