@@ -191,7 +191,10 @@ def manifests(graph: Graph, store: TableStore, experiments: list[str]) -> Mappin
         },
         "dataset": {
             **identity(graph),
-            **{name: store.digest(name, SINGLE) or "absent" for name in ("alpha", "ic_matrix", "comparison")},
+            **{
+                name: store.digest(name, SINGLE) or "absent"
+                for name in ("alpha", "ic_matrix", "comparison", "inference")
+            },
         },
         **{
             f"experiment {key}": {**(store.replays.identity(key) or {}), "head": store.digest("replay", key)}
