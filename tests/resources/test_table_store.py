@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from finevolve_pipeline import tables
@@ -82,12 +81,3 @@ def test_a_broken_file_is_named_with_its_remedy(store: TableStore) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(TableError, match=r"2025-01-02\.parquet: not readable .*delete it and run again"):
         store.stored("industry_bars", "2025-01-02")
-
-
-def test_a_partition_of_a_version_with_other_columns_says_what_makes_it_anew(store: TableStore) -> None:
-    narrow = tables.arrow_schema(tables.Bars).names[:-1]
-    store.write(BARS, "2025-01-02", bars(), "r")
-    path = store.path("industry_bars", "2025-01-02")
-    pq.write_table(pq.read_table(path).select(narrow), path)
-    with pytest.raises(TableError, match=r"industry_bars 2025-01-02: .*other columns \(amount\); `finevolve run`"):
-        store.read("industry_bars", "2025-01-02")
