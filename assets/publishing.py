@@ -84,7 +84,7 @@ def news_coverage(graph: Graph, store: TableStore) -> CoverageTable:
 def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> str:
     """Digest of everything the report is made of."""
     settings = graph.settings
-    tables_used = [(name, SINGLE) for name in ("alpha", "ic_matrix", "comparison", "inference")]
+    tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE), ("inference", SINGLE)]
     tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
     for name in ("tagged_articles", "benchmark_news", "news_window", "matured_alpha"):
         tables_used += [(name, key) for key in graph.tables[name].partitions]
@@ -105,6 +105,13 @@ def report_is_fresh(graph: Graph, store: TableStore) -> bool:
     return recipe == report_recipe(graph, store, news_coverage(graph, store))
 
 
+def stored_inference(store: TableStore) -> pd.DataFrame:
+    """`Inference`; without rows where nothing has been tested yet."""
+    if store.digest("inference", SINGLE) is None:
+        return tables.empty(tables.Inference)
+    return store.read("inference", SINGLE)
+
+
 def publish_report(graph: Graph, store: TableStore) -> Published:
     """Write `<home>/report` from all stored tables."""
     (store.home / RECIPE).unlink(missing_ok=True)
@@ -123,6 +130,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             settings=graph.settings,
             ic_matrix=ic_matrix,
             comparison=store.read("comparison", SINGLE),
+            inference=stored_inference(store),
             predictions=predictions,
             retrievals=_all(retrievals, tables.Retrievals),
             alpha=alpha,
@@ -134,7 +142,6 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             truth=_truth(store.home / TRUTH),
             cases=_cases(graph, store, chosen.places, alpha),
             choice=chosen,
-            inference=_inference(store),
             news=news_statistics(facts),
             usage=_usage(store, ran),
             utilities=_utilities(graph, store),
@@ -162,11 +169,6 @@ def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], alpha: 
 def _all(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.DataFrame:
     filled = [frame for frame in frames if len(frame)]
     return pd.concat(filled, ignore_index=True) if filled else tables.empty(contract)
-
-
-def _inference(store: TableStore) -> pd.DataFrame:
-    stored = store.digest("inference", SINGLE) is not None
-    return store.read("inference", SINGLE) if stored else tables.empty(tables.Inference)
 
 
 def _article_facts(graph: Graph, store: TableStore) -> pd.DataFrame:
@@ -236,7 +238,10 @@ def manifests(graph: Graph, store: TableStore, experiments: list[str]) -> Mappin
         },
         "dataset": {
             **identity(graph),
-            **{name: store.digest(name, SINGLE) or "absent" for name in ("alpha", "ic_matrix", "comparison")},
+            **{
+                name: store.digest(name, SINGLE) or "absent"
+                for name in ("alpha", "ic_matrix", "comparison", "inference")
+            },
         },
         **{
             f"experiment {key}": {**(store.replays.identity(key) or {}), "head": store.digest("replay", key)}

@@ -89,7 +89,12 @@ class TableStore:
         return stored.digest if stored else None
 
     def read(self, table: str, partition: str) -> pd.DataFrame:
-        """The rows of a partition. Raises `MissingPartitionError` if it does not exist."""
+        """The rows of a partition.
+
+        Raises:
+            MissingPartitionError: it does not exist.
+            TableError: it cannot be read, or was written by another version with other columns.
+        """
         if table == "landing_news":
             day, source = partition.split("|", 1)
             return self.landing.read_news(source, day)
@@ -111,6 +116,11 @@ class TableStore:
         try:
             # A reader over the bytes, on this thread: a fifth of the time of `read_table` for a small file.
             file = pq.ParquetFile(pa.BufferReader(self.path(table, partition).read_bytes()))
+            if file.schema_arrow.names != schema.names:
+                raise TableError(
+                    f"{self.path(table, partition)}: has other columns than {table} has now, so another version wrote "
+                    "it; `finevolve run` makes it again"
+                )
             found = file.read(columns=list(columns), use_threads=False).select(list(columns))
         except FileNotFoundError:
             raise MissingPartitionError(f"{table} {partition}: not materialised; `finevolve run` does it") from None

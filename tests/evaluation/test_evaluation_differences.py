@@ -63,6 +63,19 @@ def test_industries_are_paired_with_pipe_of_the_same_backbone() -> None:
     assert found["difference"].tolist() == pytest.approx([0.2, np.nan], nan_ok=True)
 
 
+def test_of_several_seeds_the_mean_is_paired_and_it_exists_only_if_each_has_a_value() -> None:
+    again = Experiment(mechanism="mem0", backbone="rules", seed=1)
+    values = {PIPE: (0.1, 0.2), MEM0: (0.3, 0.4), again: (0.5, np.nan)}
+    industries = pd.DataFrame(
+        [
+            {"experiment": run.key, "code": code, "horizon": 10, "ic": value}
+            for run, both in values.items()
+            for code, value in zip(("801010", "801030"), both, strict=True)
+        ]
+    )
+    assert industry_differences(industries, values)["difference"].tolist() == pytest.approx([0.3, np.nan], nan_ok=True)
+
+
 def day(run: Experiment, session: str, cost: float, prompt: int = 100) -> dict[str, object]:
     return {
         "experiment": run.key,

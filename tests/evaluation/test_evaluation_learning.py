@@ -67,6 +67,16 @@ def test_without_a_pipe_run_there_is_no_difference() -> None:
     assert learning_slopes(curve, SETTINGS)["p"].isna().all()
 
 
+def test_runs_that_differ_in_their_seed_alone_are_one_mechanism_with_their_mean() -> None:
+    again = Experiment(mechanism="mem0", backbone="rules", seed=1)
+    pipe, first, second = panel(15, (2,)), panel(15, (2,), seed=1), panel(15, (2,), seed=2)
+    alone = [learning_curve({PIPE: pipe, MEM0: one}, SETTINGS, "spearman", 20) for one in (first, second)]
+    both = learning_curve({PIPE: pipe, MEM0: first, again: second}, SETTINGS, "spearman", 20)
+    assert both["mechanism"].value_counts().to_dict() == {"pipe": 15, "mem0": 15}
+    expected = (alone[0]["difference"] + alone[1]["difference"]) / 2
+    assert both["difference"].tolist() == pytest.approx(expected.tolist())
+
+
 def test_blocks_are_consecutive_sessions_with_the_mean_of_what_they_hold() -> None:
     curve = learning_curve({PIPE: panel(25, (2,)), MEM0: panel(25, (2,), seed=1)}, SETTINGS, "spearman", 20)
     blocks = learning_blocks(curve, 4)

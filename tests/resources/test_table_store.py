@@ -90,3 +90,12 @@ def test_some_columns_come_in_the_order_asked_for_as_in_the_whole(store: TableSt
     pd.testing.assert_frame_equal(found, store.read("industry_bars", "2025-01-02")[["close", "code"]])
     with pytest.raises(MissingPartitionError, match=r"industry_bars 2025-01-03"):
         store.read_columns("industry_bars", "2025-01-03", ["close"])
+
+
+def test_a_table_of_another_version_is_named_with_its_remedy(
+    store: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write(BARS, "2025-01-02", bars(), "r")
+    monkeypatch.setitem(tables.CONTRACTS, "industry_bars", tables.Comparison)
+    with pytest.raises(TableError, match=r"other columns than industry_bars has now.*`finevolve run` makes it again"):
+        store.read("industry_bars", "2025-01-02")

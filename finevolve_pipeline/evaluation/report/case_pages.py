@@ -22,7 +22,7 @@ from finevolve_pipeline.evaluation.case import (
     signed,
     signed_percent,
 )
-from finevolve_pipeline.evaluation.comparison import mechanism_label
+from finevolve_pipeline.evaluation.comparison import experiment_label
 from finevolve_pipeline.evaluation.report.pages import file_of
 from finevolve_pipeline.evaluation.report.sections import industry_names, kind_name
 from finevolve_pipeline.evaluation.report.views import Cell, TableView, text_table
@@ -154,8 +154,8 @@ def case_page(study: CaseStudy, reason: str, words: Words) -> CasePage:
 
 
 def _label(run: CaseRun, several_backbones: bool, words: Words) -> str:
-    """The mechanism, with the backbone where there are several."""
-    name = mechanism_label(run.experiment.mechanism)
+    """The run, with the backbone where there are several."""
+    name = experiment_label(run.experiment, words)
     if not several_backbones:
         return name
     return words("{mechanism} on {backbone}", mechanism=name, backbone=run.experiment.backbone)

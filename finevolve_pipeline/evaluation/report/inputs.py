@@ -53,7 +53,7 @@ class ReportInputs:
         truth: what was planted, for a synthetic world.
         cases: sector-days that get a page of their own.
         choice: how these were chosen.
-        inference: `Inference`, may be empty.
+        inference: `Inference`; empty: nothing has been tested.
         news: counts over articles by scope, industry, topic and length.
         usage: what each day of each run took of models (see `spending.usage_table`), may be empty.
         utilities: Q of all memories after each run's last session (see `utility.final_utilities`), may be empty.

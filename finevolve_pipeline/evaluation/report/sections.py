@@ -15,15 +15,8 @@ from functools import cached_property
 import pandas as pd
 
 from finevolve_pipeline.evaluation import diagnostics, ic
-from finevolve_pipeline.evaluation.comparison import (
-    ALL_HORIZONS,
-    Table2Row,
-    by_backbone,
-    format_coefficient,
-    mechanism_label,
-    table2_notes,
-    table2_rows,
-)
+from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, experiment_label, mechanism_label
+from finevolve_pipeline.evaluation.layout import Table2Row, by_backbone, format_coefficient, table2_notes, table2_rows
 from finevolve_pipeline.evaluation.published import PUBLISHED_METHOD, published_comparison
 from finevolve_pipeline.evaluation.report import charts, figures
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
@@ -274,7 +267,7 @@ def _bars(evaluation: Evaluation, name: str, backbone: str, words: Words) -> Fig
 
 
 def _running(evaluation: Evaluation, name: str, backbone: str, column: str, words: Words) -> FigureView:
-    keys = {e.key: mechanism_label(e.mechanism) for e in evaluation.experiments_of(backbone)}
+    keys = {e.key: experiment_label(e, words) for e in evaluation.experiments_of(backbone)}
     daily = evaluation.daily[evaluation.daily["experiment"].isin(list(keys))]
     titles = {h: words("Horizon {count} sessions", count=h) for h in evaluation.inputs.settings.benchmark.horizons}
     series = pd.DataFrame(
@@ -383,7 +376,7 @@ def heat_map(evaluation: Evaluation, backbone: str, words: Words) -> TableView:
         for industry in INDUSTRIES
         if industry.code in evaluation.inputs.settings.benchmark.codes
     )
-    columns = [f"{mechanism_label(e.mechanism)} {horizon}d" for e in experiments for horizon in horizons]
+    columns = [f"{experiment_label(e, words)} {horizon}d" for e in experiments for horizon in horizons]
     caption = words(
         "tsIC by industry, {method}, common cells, overall; full colour at ±{largest}",
         method=METHOD_NAMES[evaluation.method],
@@ -587,7 +580,7 @@ def retrieval_figures(evaluation: Evaluation, words: Words) -> tuple[FigureView,
     means = diagnostics.retrieval_by_session(evaluation.inputs.retrievals)
     found = []
     for place, backbone in enumerate(dict.fromkeys(e.backbone for e in evaluation.runs)):
-        labels = {e.key: mechanism_label(e.mechanism) for e in evaluation.experiments_of(backbone)}
+        labels = {e.key: experiment_label(e, words) for e in evaluation.experiments_of(backbone)}
         own = means[means["experiment"].isin(list(labels))]
         if not own.empty:
             found.append(_retrieval_figure(evaluation, f"retrieval{place}", backbone, labels, own, words))
