@@ -15,14 +15,23 @@ from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.embedding import NoVectors
 from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.evaluation import utility
 from finevolve_pipeline.evaluation.case import CaseStudy, SectorDay, build_case, choose_cases
-from finevolve_pipeline.evaluation.diagnostics import NEWS_COLUMNS, count_news
+from finevolve_pipeline.evaluation.news_statistics import (
+    TAGGED_COLUMNS,
+    all_facts,
+    article_facts,
+    news_counts,
+    news_statistics,
+)
 from finevolve_pipeline.evaluation.release import export_release, news_between_cutoffs
 from finevolve_pipeline.evaluation.report import build_report
 from finevolve_pipeline.evaluation.report.inputs import PlantedTruth, ReportInputs
+from finevolve_pipeline.evaluation.spending import usage_table
 from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.graph import SINGLE, Graph
-from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class
+from finevolve_pipeline.mechanisms.memrl import UtilityMechanism
+from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class, mechanism_settings
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.replay.runner import Parts
 from resources.backbones import build_backbone
@@ -113,6 +122,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
     predictions = _all([read(key, columns=_PREDICTION_COLUMNS) for key in ran], tables.Predictions)
     retrievals = [store.replays.read_retrievals(key) for key in ran]
     ic_matrix, alpha = store.read("ic_matrix", SINGLE), store.read("alpha", SINGLE)
+    facts = _article_facts(graph, store)
     chosen = choose_cases(graph.settings.evaluation.sector_days, predictions, alpha)
     written = build_report(
         store.home / "report",
@@ -124,7 +134,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             predictions=predictions,
             retrievals=_all(retrievals, tables.Retrievals),
             alpha=alpha,
-            news_counts=_news_counts(graph, store),
+            news_counts=news_counts(facts),
             news_sessions=_news_sessions(graph, store),
             news_sample=_news_sample(graph, store),
             coverage=coverage,
@@ -132,6 +142,9 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             truth=_truth(store.home / TRUTH),
             cases=_cases(graph, store, chosen.places, alpha),
             choice=chosen,
+            news=news_statistics(facts),
+            usage=_usage(store, ran),
+            utilities=_utilities(graph, store),
         ),
     )
     write_atomically(store.home / RECIPE, recipe.encode())
@@ -158,13 +171,47 @@ def _all(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.
     return pd.concat(filled, ignore_index=True) if filled else tables.empty(contract)
 
 
-def _news_counts(graph: Graph, store: TableStore) -> pd.DataFrame:
+def _article_facts(graph: Graph, store: TableStore) -> pd.DataFrame:
+    """Every article without its words; each file is read once, and of the selection only the ids."""
     days = [
         key for key in graph.tables["tagged_articles"].partitions if store.digest("benchmark_news", key) is not None
     ]
-    counts = [count_news(day, store.read("tagged_articles", day), store.read("benchmark_news", day)) for day in days]
-    filled = [count for count in counts if len(count)]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(NEWS_COLUMNS))
+    return all_facts(
+        article_facts(
+            day,
+            store.read_columns("tagged_articles", day, TAGGED_COLUMNS),
+            store.read_columns("benchmark_news", day, ["article_id"]),
+        )
+        for day in days
+    )
+
+
+def _usage(store: TableStore, experiments: Sequence[str]) -> pd.DataFrame:
+    """What each stored day took, as its manifest says."""
+    return usage_table(
+        {"experiment": key, "session": session.isoformat(), **store.replays.manifest(key, session).usage.model_dump()}
+        for key in experiments
+        for session in store.replays.sessions(key)
+    )
+
+
+def _utilities(graph: Graph, store: TableStore) -> pd.DataFrame:
+    """The Q of all memories in the end, of runs that learn one as `UtilityMechanism` does."""
+    settings, found = graph.settings, []
+    for experiment in settings.all_experiments:
+        section = settings.mechanisms.get(experiment.mechanism, {})
+        kind = mechanism_class(experiment.mechanism, section)
+        if issubclass(kind, UtilityMechanism):
+            run = utility.UtilityRun(
+                experiment.key,
+                kind,
+                mechanism_settings(experiment.mechanism, kind, section),
+                settings.benchmark.horizons,
+                settings.benchmark.codes,
+            )
+            found.append(utility.final_utilities(run, store.replays))
+    filled = [frame for frame in found if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else utility.no_utilities()
 
 
 def _news_sessions(graph: Graph, store: TableStore) -> pd.DataFrame:

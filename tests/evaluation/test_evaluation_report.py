@@ -40,8 +40,6 @@ from finevolve_pipeline.news.coverage_table import coverage_table
 from finevolve_pipeline.settings import Experiment, Settings, load_settings
 from finevolve_pipeline.tables import (
     TIME,
-    TaggedArticles,
-    empty,
 )
 from finevolve_pipeline.universe import CODES, INDUSTRIES
 
@@ -115,6 +113,8 @@ def _retrievals(rng: np.random.Generator, sessions: list[str], experiments: list
             "news_overlap": float(rng.random()),
             "similarity": float(rng.uniform(0.1, 1)),
             "in_prompt": "whole",
+            "q": float(rng.normal(0, 0.02)) if "memrl" in experiment else math.nan,
+            "visits": int(rng.integers(0, 4)),
         }
         for experiment in experiments
         for position, session in enumerate(sessions)
@@ -201,7 +201,7 @@ def test_where_differences_were_tested_the_page_begins_with_the_verdict(small: R
     )
     built = build_report(tmp_path / "r", dataclasses.replace(small, inference=tested))
     text = Page(built.index.read_text("utf-8")).text
-    verdict = text.index("Mem0 lies above Pipe in csIC (+0.031, 95 % interval +0.021 to +0.041, adjusted p 0.010)")
+    verdict = text.index("Mem0 lies above Pipe in csIC (+0.031, 95 % interval 0.021 to 0.041, adjusted p 0.01)")
     assert verdict < text.index("Window 2025-01-02")
     assert "Intervals and p-values Differences from Pipe, Overall, Spearman" in text
     assert re.search(r"\+ Mem0 10d csIC \S+ \+0.0210 to \+0.0410 0.001 0.010 0.005", text)
@@ -232,7 +232,8 @@ def test_ids_are_unique_and_references_within_figures_resolve(source: str, page:
 
 def test_figures_follow_the_page_and_speak_to_those_who_do_not_see_them(source: str, page: Page) -> None:
     figures = page.all("svg")
-    assert len(figures) == 2 * 3 + 2 + 3
+    by_backbone = 3 + 2 + 1 + 1  # coefficients, learning, memories over time, their spread
+    assert len(figures) == 2 * by_backbone + 1 + 3 + 2  # Q; news by day, session, importance; by month, as shown
     assert all(figure["role"] == "img" and figure["aria-label"] for figure in figures)
     drawn = "".join(re.findall(r"<svg.*?</svg>", source, flags=re.S))
     assert not re.search(r"#[0-9a-f]{6}\b", drawn.replace("#000000", ""))
@@ -438,21 +439,6 @@ def test_the_planted_truth_is_read_from_the_synthetic_worlds_document() -> None:
     document = {"turns": ["2025-01-03"], "sessions": [{"session": "2025-01-02", "regime": "A", "tone": {}}]}
     truth = PlantedTruth.from_document(document)
     assert truth == PlantedTruth({"2025-01-02": "A"}, ("2025-01-03",))
-
-
-def tagged(*rows: tuple[str, str, int]) -> pd.DataFrame:
-    frame = empty(TaggedArticles).reindex(range(len(rows)))
-    return frame.assign(**dict(zip(("article_id", "source", "importance"), zip(*rows, strict=True), strict=True)))
-
-
-def test_news_are_counted_by_source_and_importance() -> None:
-    day = tagged(("a", "cls", 8), ("b", "cls", 8), ("c", "cls", 3), ("d", "sina", 9))
-    counts = diagnostics.count_news("2025-05-30", day, day.iloc[[0, 3]])
-    assert counts.values.tolist() == [
-        ["2025-05-30", "cls", 3, 1, 0],
-        ["2025-05-30", "cls", 8, 2, 1],
-        ["2025-05-30", "sina", 9, 1, 1],
-    ]
 
 
 # -- case studies
@@ -777,6 +763,8 @@ def test_retrieval_is_summed_up_by_kind_too() -> None:
             "news_overlap": 0.0,
             "similarity": np.nan,
             "in_prompt": "whole",
+            "q": math.nan,
+            "visits": 0,
         }
     )
     insight, reflection = diagnostics.retrieval_summary(rows).to_dict("records")

@@ -18,11 +18,18 @@ from finevolve_pipeline.digests import digest_bytes, digest_json
 from finevolve_pipeline.evaluation import diagnostics
 from finevolve_pipeline.evaluation.folders import whole_folder
 from finevolve_pipeline.evaluation.layout import table2, table2_csv, table2_json, table2_latex, table2_markdown
-from finevolve_pipeline.evaluation.report import news_coverage, sections
+from finevolve_pipeline.evaluation.report import dataset, news_coverage, sections
 from finevolve_pipeline.evaluation.report.case_pages import case_page, case_table, page_name
 from finevolve_pipeline.evaluation.report.charts import tool_texts
+from finevolve_pipeline.evaluation.report.cost import cost_block
+from finevolve_pipeline.evaluation.report.findings import Findings
+from finevolve_pipeline.evaluation.report.forest import forest_block
+from finevolve_pipeline.evaluation.report.industry_gains import industry_block
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
+from finevolve_pipeline.evaluation.report.learning_curve import learning_block
+from finevolve_pipeline.evaluation.report.memory_utility import utility_block
 from finevolve_pipeline.evaluation.report.pages import INDEX, Place
+from finevolve_pipeline.evaluation.report.retrieval_spread import retrieval_block
 from finevolve_pipeline.evaluation.report.sections import Evaluation
 from finevolve_pipeline.evaluation.report.seeds_view import seed_tables
 from finevolve_pipeline.evaluation.report.verdict_text import verdict_sentences
@@ -72,10 +79,11 @@ def build_report(target: Path, inputs: ReportInputs) -> ReportFiles:
         TableError: predictions or labels name an unknown industry or hold a cell twice.
     """
     evaluation = Evaluation(inputs)
-    tables = _tables(evaluation)
+    findings = Findings(evaluation)
+    tables = {**_tables(evaluation), **findings.files()}
     pages: dict[str, str] = {}
     for language in LANGUAGES:
-        pages |= _pages(evaluation, sorted(tables), Words(language))
+        pages |= _pages(findings, sorted(tables), Words(language))
     files = {**pages, **_scripts(), **tables}
     with whole_folder(target) as folder:
         for name, text in files.items():
@@ -94,10 +102,10 @@ def _scripts() -> Mapping[str, str]:
     }
 
 
-def _pages(evaluation: Evaluation, tables: Sequence[str], words: Words) -> Mapping[str, str]:
+def _pages(findings: Findings, tables: Sequence[str], words: Words) -> Mapping[str, str]:
     """Every page in one language, by file name."""
-    inputs, environment = evaluation.inputs, _environment(words)
-    pages = {INDEX: _index(environment, evaluation, tables, words)}
+    inputs, environment = findings.inputs, _environment(words)
+    pages = {INDEX: _index(environment, findings, tables, words)}
     for study in inputs.cases:
         page = page_name(study)
         shown = case_page(study, inputs.choice.reason(words), words)
@@ -160,17 +168,24 @@ def _data_block(name: str, value: object) -> Markup:
     return Markup('<script type="application/json" id="{}">{}</script>').format(name, Markup(text))
 
 
-def _index(environment: Environment, evaluation: Evaluation, tables: Sequence[str], words: Words) -> str:
-    inputs = evaluation.inputs
+def _index(environment: Environment, findings: Findings, tables: Sequence[str], words: Words) -> str:
+    evaluation, inputs = findings.evaluation, findings.inputs
+    backbones = list(enumerate(sections.backbones(inputs.comparison)))
     return environment.get_template("index.html.j2").render(
         place=Place(INDEX, words),
         facts=sections.facts(evaluation, words),
         summary=verdict_sentences(inputs.inference, inputs.settings.evaluation, words),
-        panels=[
-            sections.panel(evaluation, number, backbone, words)
-            for number, backbone in enumerate(sections.backbones(inputs.comparison))
-        ],
+        panels=[sections.panel(evaluation, number, backbone, words) for number, backbone in backbones],
         seeds=seed_tables(inputs, inputs.inference, words),
+        forests=[forest_block(findings, number, backbone, words) for number, backbone in backbones],
+        learning=[learning_block(findings, number, backbone, words) for number, backbone in backbones],
+        industry_gains=[industry_block(findings, backbone, words) for _, backbone in backbones],
+        retrieval_spread=[retrieval_block(findings, number, backbone, words) for number, backbone in backbones],
+        utility=utility_block(findings, words),
+        cost=cost_block(findings, words),
+        dataset=dataset.facts_table(findings, words),
+        news_block=dataset.news_block(findings, words),
+        shown=dataset.shown_block(findings, words),
         published=sections.published_tables(words),
         truth=sections.truth_table(evaluation, words),
         turns=inputs.truth.turns if inputs.truth else (),

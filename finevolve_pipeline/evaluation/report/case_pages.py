@@ -155,7 +155,7 @@ def case_page(study: CaseStudy, reason: str, words: Words) -> CasePage:
 
 def _label(run: CaseRun, several_backbones: bool, words: Words) -> str:
     """The run, with the backbone where there are several."""
-    name = experiment_label(run.experiment)
+    name = experiment_label(run.experiment, words)
     if not several_backbones:
         return name
     return words("{run} on {backbone}", run=name, backbone=run.experiment.backbone)

@@ -268,7 +268,8 @@ def forest(
 
     Args:
         rows: names of rows, top to bottom.
-        layers: label to row, value, low, high; layers of one row stand below each other.
+        layers: label to row, value, low, high, found; layers of one row stand below each other, what was not found
+            is hollow.
         axis: what is measured, with its unit.
         hover: how numbers are written (a format of d3).
         reference: where the line of no difference stands.
@@ -298,7 +299,9 @@ def forest(
                 "marker": {
                     "color": colour(position),
                     "size": 8,
-                    "symbol": _SYMBOLS[position % len(_SYMBOLS)],
+                    "symbol": [
+                        _SYMBOLS[position % len(_SYMBOLS)] + ("" if found else "-open") for found in frame["found"]
+                    ],
                 },
                 "customdata": [
                     [plain(row), *_numbers(ends)] for row, *ends in zip(frame["row"], low, high, strict=True)
@@ -329,7 +332,7 @@ def scatter(
     """Points of two quantities, a series per label.
 
     Args:
-        layers: label to x, y, name (what a point is).
+        layers: label to x, y, low, high (ends of y's interval), name (what a point is).
         x_axis: what is measured from left to right, with its unit.
         y_axis: what is measured upwards, with its unit.
         x_hover: how x is written (a format of d3).
@@ -338,17 +341,30 @@ def scatter(
     data = [
         {
             "type": "scatter",
-            "mode": "markers",
+            "mode": "markers+text",
             "name": plain(label),
             "x": _numbers(points["x"]),
             "y": _numbers(points["y"]),
+            "text": [plain(str(name)) for name in points["name"]],
+            "textposition": "top right",
+            "cliponaxis": False,
+            "error_y": {
+                "type": "data",
+                "symmetric": False,
+                "array": _numbers(points["high"] - points["y"]),
+                "arrayminus": _numbers(points["y"] - points["low"]),
+                "color": colour(position),
+                "thickness": 1.6,
+                "width": 4,
+            },
             "customdata": [plain(str(name)) for name in points["name"]],
             "marker": {"color": colour(position), "size": 10},
             "hovertemplate": f"%{{customdata}}: %{{x:{x_hover}}}, %{{y:{y_hover}}}",
         }
-        for position, (label, points) in enumerate(layers.items())
+        for position, (label, points) in enumerate(layers.items(), 1)
     ]
     layout = {
+        "margin": {"l": 64, "r": 96, "t": _HEAD, "b": _FOOT},  # the name of the last point stands right of it
         "xaxis": _axis(title={"text": plain(x_axis)}, zeroline=False),
         "yaxis": _axis(title={"text": plain(y_axis)}),
     }
@@ -387,3 +403,90 @@ def heat(rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[
         "yaxis": _axis(type="category", autorange="reversed", automargin=True, showgrid=False),
     }
     return _chart(data, 90 + 20 * max(1, len(rows)), layout)
+
+
+def number_lines(
+    series: pd.DataFrame,
+    panels: Sequence[str],
+    labels: Sequence[str],
+    axis: str,
+    columns: int = 1,
+    first: int = 0,
+    hover: str = ".4f",
+) -> Chart:
+    """Lines over a number (arguments as `figures.number_lines`; `hover`: how values are written, a format of d3)."""
+    drawn = set(series["label"])
+    data: list[Any] = []
+    for number, panel in enumerate(panels):
+        part = series[series["panel"] == panel]
+        for position, label in enumerate(labels, first):
+            if label not in drawn:
+                continue
+            line = part[part["label"] == label]
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": plain(label),
+                    "legendgroup": f"{position}",
+                    "showlegend": number == 0,
+                    "x": _numbers(line["x"]),
+                    "y": _numbers(line["y"]),
+                    "xaxis": f"x{_place(number)}",
+                    "yaxis": f"y{_place(number)}",
+                    "connectgaps": False,
+                    "line": {"color": colour(position), "dash": _DASHES[position % len(_DASHES)], "width": 1.7},
+                    "hovertemplate": f"%{{x:,}}: %{{y:{hover}}}",
+                }
+            )
+    rows = -(-max(1, len(panels)) // columns)
+    layout: dict[str, Any] = {"annotations": [_title(title, number) for number, title in enumerate(panels)]}
+    for number in range(len(panels)):
+        place, row, column = _place(number), number // columns, number % columns
+        gap = 0.06 if column else 0.0
+        named = {"title": {"text": plain(axis)}} if axis and number >= len(panels) - columns else {}
+        domain = [column / columns + gap, (column + 1) / columns]
+        layout[f"xaxis{place}"] = _axis(domain=domain, anchor=f"y{place}", tickformat=",", zeroline=False, **named)
+        layout[f"yaxis{place}"] = _axis(domain=list(_stacked(rows)[row]), anchor=f"x{place}")
+    return _chart(data, 130 + (180 if columns == 1 else 230) * rows, layout)
+
+
+def row_bars(places: Sequence[str], layers: Mapping[str, Sequence[float]]) -> Chart:
+    """Counts as overlaid bars that lie, the largest layer first (arguments as `figures.row_bars`)."""
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": plain(label),
+            "x": _numbers(counts),
+            "y": [plain(place) for place in places],
+            "marker": {"color": colour(position)},
+            "hovertemplate": "%{y}: %{x:,}",
+        }
+        for position, (label, counts) in enumerate(layers.items())
+    ]
+    layout = {
+        "barmode": "overlay",
+        "xaxis": _axis(rangemode="tozero", tickformat=","),
+        "yaxis": _axis(type="category", autorange="reversed", automargin=True),
+    }
+    return _chart(data, 120 + 21 * max(1, len(places)), layout)
+
+
+def stacked_bars(places: Sequence[str], layers: Mapping[str, Sequence[float]]) -> Chart:
+    """Counts per place as bars on top of each other (arguments as `figures.stacked_bars`)."""
+    data = [
+        {
+            "type": "bar",
+            "name": plain(label),
+            "y": _numbers(counts),
+            "marker": {
+                "color": colour(position),
+                "pattern": {"shape": "/" if position >= _COLOURS else ""},
+            },
+            "hovertemplate": "%{x}: %{y:,}",
+        }
+        for position, (label, counts) in enumerate(layers.items())
+    ]
+    layout = {"barmode": "stack", "xaxis": _axis(type="category", nticks=12), "yaxis": _axis(tickformat=",")}
+    return _chart(data, 340, layout, [plain(place) for place in places])

@@ -20,13 +20,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-_INK, _MUTED, _GRID, _BAND = "#010101", "#020202", "#030303", "#040404"
+_INK, _MUTED, _GRID, _BAND, _PAPER = "#010101", "#020202", "#030303", "#040404", "#010102"
 _SERIES = tuple(f"#0505{number:02x}" for number in range(8))
 _VARIABLES = {
     _INK: "var(--ink)",
     _MUTED: "var(--muted)",
     _GRID: "var(--line)",
     _BAND: "var(--band)",
+    _PAPER: "var(--paper)",
     **{colour: f"var(--s{number})" for number, colour in enumerate(_SERIES)},
 }
 _DASHES = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)))
@@ -258,4 +259,158 @@ def histogram(name: str, description: str, places: Sequence[int], layers: Mappin
         axes.grid(axis="x", visible=False)
         axes.set_ylim(bottom=0)
         _legend(figure, axes, len(layers))
+        return _svg(figure, name, description)
+
+
+def number_lines(
+    name: str,
+    description: str,
+    series: pd.DataFrame,
+    panels: Sequence[str],
+    labels: Sequence[str],
+    axis: str,
+    columns: int = 1,
+    first: int = 0,
+) -> str:
+    """Lines over a number, one line per label, panels in rows of `columns`.
+
+    Args:
+        name: prefix of ids, unique on the page.
+        description: text for people who do not see the figure.
+        series: panel, label, x, y, in the order in which points are joined; NaN makes a gap.
+        panels: titles.
+        labels: names of lines; a name's place is its colour, one without values is left out.
+        axis: what is measured from left to right, below the lowest panels.
+        columns: panels beside each other.
+        first: position whose colour the first label has.
+    """
+    drawn, rows = set(series["label"]), -(-max(1, len(panels)) // columns)
+    with _drawing(9, 0.9 + (1.7 if columns == 1 else 2.2) * rows) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False).reshape(-1)
+        for number, axes in enumerate(grid):
+            if number >= len(panels):
+                axes.set_visible(False)
+                continue
+            part = series[series["panel"] == panels[number]]
+            for position, label in enumerate(labels, first):
+                if label not in drawn:
+                    continue
+                line = part[part["label"] == label]
+                style = _DASHES[position % len(_DASHES)]
+                axes.plot(line["x"], line["y"], color=_colour(position), linestyle=style, label=label)
+            axes.axhline(0, color=_MUTED, linewidth=0.9)
+            axes.set_title(panels[number])
+            axes.xaxis.set_major_formatter(_separated)
+            if number >= len(panels) - columns:
+                axes.set_xlabel(axis)
+        _legend(figure, grid[0], min(6, max(1, len(labels))))
+        return _svg(figure, name, description)
+
+
+def _separated(value: float, _: float) -> str:
+    """A tick's number; thousands are separated."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}".replace("-", "\N{MINUS SIGN}")
+
+
+def forest(name: str, description: str, rows: Sequence[str], layers: Mapping[str, pd.DataFrame], axis: str) -> str:
+    """Estimates with their intervals, a panel per layer, the same rows in all, around zero.
+
+    Args:
+        name: prefix of ids, unique on the page.
+        description: text for people who do not see the figure.
+        rows: names of rows, top to bottom.
+        layers: title of a panel to row, value, low, high, found; what was found is filled.
+        axis: what is measured, with its unit.
+    """
+    with _drawing(9, 1.1 + 0.34 * max(1, len(rows))) as figure:
+        panels = figure.subplots(1, max(1, len(layers)), sharex=True, sharey=True, squeeze=False)[0]
+        for axes, (title, frame) in zip(panels, layers.items(), strict=False):
+            for row in frame.to_dict("records"):
+                at = rows.index(row["row"])
+                axes.plot([row["low"], row["high"]], [at, at], color=_SERIES[1], linewidth=1.8)
+                face = _SERIES[1] if row["found"] else _PAPER
+                axes.plot(row["value"], at, "o", markersize=6.5, color=_SERIES[1], markerfacecolor=face)
+            axes.axvline(0, color=_MUTED, linewidth=0.9)
+            axes.set_title(title)
+            axes.locator_params(axis="x", nbins=4)
+            axes.grid(axis="y", visible=False)
+        panels[0].set_yticks(range(len(rows)), list(rows))
+        panels[0].set_ylim(len(rows) - 0.4, -0.6)
+        figure.supxlabel(axis, fontsize=10)
+        return _svg(figure, name, description)
+
+
+def scatter(name: str, description: str, layers: Mapping[str, pd.DataFrame], x_axis: str, y_axis: str) -> str:
+    """Named points of two quantities with intervals upwards, a colour per layer.
+
+    Args:
+        name: prefix of ids, unique on the page.
+        description: text for people who do not see the figure.
+        layers: label to name, x, y, low, high.
+        x_axis: what is measured from left to right, with its unit.
+        y_axis: what is measured upwards.
+    """
+    with _drawing(9, 3.8) as figure:
+        axes = figure.subplots()
+        # The first colour is that of Pipe, which has no point here.
+        for position, (label, points) in enumerate(layers.items(), 1):
+            reach = [points["y"] - points["low"], points["high"] - points["y"]]
+            axes.errorbar(points["x"], points["y"], yerr=reach, fmt="o", color=_colour(position), label=label)
+            for point in points.to_dict("records"):
+                place = (point["x"], point["y"])
+                axes.annotate(point["name"], place, xytext=(6, 4), textcoords="offset points", fontsize=9)
+        axes.axhline(0, color=_MUTED, linewidth=0.9)
+        axes.margins(x=0.12)
+        axes.set_xlabel(x_axis)
+        axes.set_ylabel(y_axis)
+        axes.xaxis.set_major_formatter(_separated)
+        _legend(figure, axes, len(layers))
+        return _svg(figure, name, description)
+
+
+def row_bars(name: str, description: str, places: Sequence[str], layers: Mapping[str, Sequence[float]]) -> str:
+    """Counts as overlaid bars that lie, a row each, the largest layer first (arguments as in `daily_areas`)."""
+    with _drawing(9, 0.8 + 0.24 * max(1, len(places))) as figure:
+        axes = figure.subplots()
+        for position, (label, counts) in enumerate(layers.items()):
+            axes.barh(range(len(places)), list(counts), 0.78, color=_colour(position), label=label)
+        axes.set_yticks(range(len(places)), list(places))
+        axes.set_ylim(len(places) - 0.4, -0.6)
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter(_separated)
+        axes.grid(axis="y", visible=False)
+        _legend(figure, axes, len(layers))
+        _keep_free(figure, _wider_than_measured(places))
+        return _svg(figure, name, description)
+
+
+def _wider_than_measured(texts: Sequence[str]) -> float:
+    """Inches by which the page writes a text wider than it is measured here: the measuring font lacks the glyphs of
+    ideographs and takes them for 0.6 of their width."""
+    ideographs = max((sum(character >= "\u2e80" for character in text) for text in texts), default=0)
+    return 0.4 * ideographs * 10 / 72
+
+
+def _keep_free(figure: Figure, inches: float) -> None:
+    """Leave the left edge of the figure empty."""
+    share = inches / figure.get_figwidth()
+    figure.set_layout_engine("constrained", rect=(share, 0, 1 - share, 1))
+
+
+def stacked_bars(name: str, description: str, places: Sequence[str], layers: Mapping[str, Sequence[float]]) -> str:
+    """Counts per place as bars on top of each other, the first layer below (arguments as in `daily_areas`)."""
+    with _drawing(9, 3.2) as figure:
+        axes = figure.subplots()
+        below = np.zeros(len(places))
+        for position, (label, counts) in enumerate(layers.items()):
+            hatch = "////" if position >= len(_SERIES) else None
+            axes.bar(
+                range(len(places)), list(counts), 0.84, bottom=below, color=_colour(position), hatch=hatch, label=label
+            )
+            below = below + np.asarray(counts, dtype=float)
+        step = max(1, -(-len(places) // 10))
+        axes.set_xticks(range(0, len(places), step), [places[at] for at in range(0, len(places), step)])
+        axes.yaxis.set_major_formatter(_separated)
+        axes.grid(axis="x", visible=False)
+        _legend(figure, axes, min(5, max(1, len(layers))))
         return _svg(figure, name, description)

@@ -9,6 +9,9 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation.case import CaseStudy, Choice
+from finevolve_pipeline.evaluation.news_statistics import NewsStatistics
+from finevolve_pipeline.evaluation.spending import no_usage
+from finevolve_pipeline.evaluation.utility import no_utilities
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
 from finevolve_pipeline.tables import Inference, empty
@@ -42,7 +45,7 @@ class ReportInputs:
             articles_cut.
         retrievals: `Retrievals` of all runs, may be empty.
         alpha: `Outcomes` by prediction day.
-        news_counts: day, source, importance, articles, selected (see `diagnostics.count_news`).
+        news_counts: day, source, importance, articles, selected (see `news_statistics.news_counts`).
         news_sessions: session, articles (observable in the session's news window).
         news_sample: a few `BenchmarkNews` or `NewsWindow` rows to look at, may be empty; 12 are shown.
         coverage: by day and source what landed, and what is known of how complete it is.
@@ -51,6 +54,9 @@ class ReportInputs:
         cases: sector-days that get a page of their own.
         choice: how these were chosen.
         inference: `Inference`; empty: nothing has been tested.
+        news: counts over articles by scope, industry, topic and length.
+        usage: what each day of each run took of models (see `spending.usage_table`), may be empty.
+        utilities: Q of all memories after each run's last session (see `utility.final_utilities`), may be empty.
     """
 
     settings: Settings
@@ -68,6 +74,9 @@ class ReportInputs:
     cases: tuple[CaseStudy, ...] = ()
     choice: Choice = _NOTHING_CHOSEN
     inference: pd.DataFrame = field(default_factory=lambda: empty(Inference))
+    news: NewsStatistics = field(default_factory=NewsStatistics)
+    usage: pd.DataFrame = field(default_factory=no_usage)
+    utilities: pd.DataFrame = field(default_factory=no_utilities)
 
     @property
     def sessions(self) -> tuple[str, ...]:

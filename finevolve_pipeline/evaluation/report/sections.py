@@ -308,7 +308,7 @@ def _bars(evaluation: Evaluation, name: str, backbone: str, words: Words) -> Fig
 
 
 def _running(evaluation: Evaluation, name: str, backbone: str, column: str, words: Words) -> FigureView:
-    keys = {e.key: experiment_label(e) for e in evaluation.experiments_of(backbone)}
+    keys = {e.key: experiment_label(e, words) for e in evaluation.experiments_of(backbone)}
     daily = evaluation.daily[evaluation.daily["experiment"].isin(list(keys))]
     titles = {h: words("Horizon {count} sessions", count=h) for h in evaluation.inputs.settings.benchmark.horizons}
     series = pd.DataFrame(
@@ -417,7 +417,7 @@ def heat_map(evaluation: Evaluation, backbone: str, words: Words) -> TableView:
         for industry in INDUSTRIES
         if industry.code in evaluation.inputs.settings.benchmark.codes
     )
-    columns = [f"{experiment_label(e)} {horizon}d" for e in experiments for horizon in horizons]
+    columns = [f"{experiment_label(e, words)} {horizon}d" for e in experiments for horizon in horizons]
     caption = words(
         "tsIC by industry, {method}, common cells, overall; full colour at ±{largest}",
         method=METHOD_NAMES[evaluation.method],
@@ -627,7 +627,7 @@ def retrieval_figures(evaluation: Evaluation, words: Words) -> tuple[FigureView,
     means = diagnostics.retrieval_by_session(evaluation.inputs.retrievals)
     found = []
     for place, backbone in enumerate(dict.fromkeys(e.backbone for e in evaluation.runs)):
-        labels = {e.key: experiment_label(e) for e in evaluation.experiments_of(backbone)}
+        labels = {e.key: experiment_label(e, words) for e in evaluation.experiments_of(backbone)}
         own = means[means["experiment"].isin(list(labels))]
         if not own.empty:
             found.append(_retrieval_figure(evaluation, f"retrieval{place}", backbone, labels, own, words))

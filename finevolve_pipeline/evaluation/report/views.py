@@ -52,6 +52,15 @@ class FigureView:
     chart: Chart | None = None
 
 
+@dataclass(frozen=True)
+class Block:
+    """What belongs together on a page, in this order; any part may be empty."""
+
+    sentences: tuple[str, ...] = ()
+    figures: tuple[FigureView, ...] = ()
+    tables: tuple[TableView, ...] = ()
+
+
 def text_table(
     caption: str,
     columns: Sequence[str],
