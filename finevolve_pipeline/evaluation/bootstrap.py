@@ -38,6 +38,10 @@ _FLAT = 1e-12
 """A draw in which a standardised side has no more variance than this (rounding) has no correlation."""
 
 
+_NO_SPREAD = 1e-20
+"""Coefficients whose variance is not above this are equal: the rest is rounding."""
+
+
 @dataclass(frozen=True)
 class Pairs:
     """Scores of runs and their outcomes within a stage, in units of each industry's standard deviation.
@@ -101,7 +105,8 @@ class Resample:
             return math.nan
         bootstrap = float(self.shifted_draws.var(axis=1, ddof=1).mean())
         true = float((self.shifted**2).mean())
-        if not bootstrap > 0 or not true > 0:
+        # NaN compares as false, so an undefined spread ends here too.
+        if not min(bootstrap, true, self.plain_error**2) > _NO_SPREAD:
             return math.nan
         return self.plain_error * math.sqrt(true / bootstrap)
 
