@@ -295,7 +295,7 @@ def tests(e: Estimate, horizon: int, sessions: int, settings: EvaluationSettings
         "defined": len(parts),
         "undefined": len(e.parts) - len(parts),
         "icir": divided(average(parts), spread),
-        "positive_share": sum(value > 0 for value in parts) / len(parts) if parts else NAN,
+        "positive_share": sum(value > 1e-12 for value in parts) / len(parts) if parts else NAN,
     }
 
 
