@@ -1,0 +1,61 @@
+"""Every figure of a bundle, from its predictions and closes alone; packing and checking compute them alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from finevolve_pipeline.digests import digest_text
+from finevolve_pipeline.evaluation.bundle.content import Header, Run
+from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
+from finevolve_pipeline.market.alpha import excess_returns
+from finevolve_pipeline.universe import BENCHMARK
+
+TOLERANCE = 1e-12
+"""By which a figure may differ, absolutely or relatively: another processor may round the last digit otherwise."""
+
+
+def labels_of(header: Header, closes: pd.DataFrame) -> pd.DataFrame:
+    """`Outcomes` by prediction day. Raises `CalendarError` if the window lies beyond the calendar."""
+    is_benchmark = closes["code"] == BENCHMARK
+    return excess_returns(header.sessions, header.horizons, closes[~is_benchmark], closes[is_benchmark])
+
+
+def labels_digest(labels: pd.DataFrame) -> str:
+    """Digest of all labels, missing ones included."""
+    columns = (labels[name].tolist() for name in ("predicted_on", "code", "horizon", "alpha"))
+    return digest_text("\n".join(f"{day} {code} {horizon} {alpha!r}" for day, code, horizon, alpha in zip(*columns)))
+
+
+def figures_of(header: Header, runs: Sequence[Run], labels: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
+    """The tables that a bundle claims, by name."""
+    predictions = {run.experiment: run.rows["predictions"] for run in runs}
+    matrix = ic_matrix(predictions, labels, header.sessions, header.evaluation, header.industries)
+    return {"ic_matrix": matrix, "comparison": compare_with_pipe(matrix)}
+
+
+def first_difference(claimed: pd.DataFrame, found: pd.DataFrame) -> str:
+    """Where two tables of figures differ first, in words; empty if nowhere.
+
+    Texts and counts must be equal, numbers within `TOLERANCE`, and what is undefined must be so in both.
+    """
+    if len(claimed) != len(found):
+        return f"has {len(claimed)} rows, {len(found)} follow from the predictions"
+    for number, (mine, theirs) in enumerate(
+        zip(found.itertuples(index=False, name=None), claimed.itertuples(index=False, name=None), strict=True), start=1
+    ):
+        for name, value, told in zip(found.columns, mine, theirs, strict=True):
+            if not _same(value, told):
+                named = " ".join(cell for cell in mine if isinstance(cell, str))
+                return f"row {number} ({named}): {name} is said to be {told}, and is {value}"
+    return ""
+
+
+def _same(value: object, told: object) -> bool:
+    if not isinstance(value, float) or not isinstance(told, float):
+        return bool(value == told)
+    if math.isnan(value) or math.isnan(told):
+        return math.isnan(value) and math.isnan(told)
+    return math.isclose(value, told, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
