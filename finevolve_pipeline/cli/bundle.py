@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 import click
 from pydantic import ValidationError
@@ -70,7 +71,7 @@ def bundle_command(
     """
     if len(submitter) > 80 or not submitter.isprintable():
         raise click.BadParameter("at most 80 printable characters", param_hint="--submitter")
-    pipeline = _recalling(Pipeline.in_force())
+    pipeline = _recalling(Pipeline.in_force(), "use")
     chosen = _with_pipe(pipeline, [pipeline.settings.experiment(name) for name in experiments])
     sessions = pipeline.settings.benchmark.sessions
     for experiment in chosen:
@@ -158,10 +159,9 @@ def leaderboard_command(folder: Path, output: Path | None, reach: Reach | None, 
     click.echo(target / names[0])
 
 
-def _recalling(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with answers and vectors from the cache alone: nothing is asked, and no key is needed."""
-    settings = pipeline.settings.model_copy(update={"cache": CacheSettings(mode="replay-only")})
-    return Pipeline(settings, pipeline.home)
+def _recalling(pipeline: Pipeline, mode: Literal["use", "replay-only"]) -> Pipeline:
+    """The pipeline with another mode of its cache."""
+    return Pipeline(pipeline.settings.model_copy(update={"cache": CacheSettings(mode=mode)}), pipeline.home)
 
 
 def _with_pipe(pipeline: Pipeline, chosen: Sequence[Experiment]) -> list[Experiment]:
@@ -229,7 +229,7 @@ def _own_data() -> OwnData | None:
     """This home's data; None where there is no home, or its settings cannot be used."""
     if not (finevolve_home() / "tables").is_dir():
         return None
-    pipeline = _recalling(Pipeline.in_force())
+    pipeline = _recalling(Pipeline.in_force(), "replay-only")
     return OwnData(pipeline.store, pipeline.parts)
 
 

@@ -163,7 +163,7 @@ class Checker:
         """All runs are of this window, of one dataset, and asked under the same settings."""
         header, runs = self.header, self.content.runs
         for run in runs:
-            told = {
+            told: dict[str, object] = {
                 "experiment": run.key,
                 "first_session": header.first_session.isoformat(),
                 "horizons": list(header.horizons),
@@ -470,7 +470,8 @@ def _sector_days(run: Run) -> dict[Place, tuple[str, int, int]]:
     """Prompt digest, articles shown and cut, by sector-day."""
     frame = run.rows["predictions"].drop_duplicates(["session", "code"])
     columns = ("session", "code", "prompt_digest", "articles", "articles_cut")
-    return {(day, code): rest for day, code, *rest in zip(*(frame[name].tolist() for name in columns), strict=True)}
+    rows = zip(*(frame[name].tolist() for name in columns), strict=True)
+    return {(day, code): (prompt, articles, cut) for day, code, prompt, articles, cut in rows}
 
 
 def _made(run: Run) -> dict[str, tuple[str, str]]:

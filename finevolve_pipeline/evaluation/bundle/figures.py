@@ -26,7 +26,8 @@ def labels_of(header: Header, closes: pd.DataFrame) -> pd.DataFrame:
 def labels_digest(labels: pd.DataFrame) -> str:
     """Digest of all labels, missing ones included."""
     columns = (labels[name].tolist() for name in ("predicted_on", "code", "horizon", "alpha"))
-    return digest_text("\n".join(f"{day} {code} {horizon} {alpha!r}" for day, code, horizon, alpha in zip(*columns)))
+    rows = zip(*columns, strict=True)
+    return digest_text("\n".join(f"{day} {code} {horizon} {alpha!r}" for day, code, horizon, alpha in rows))
 
 
 def figures_of(header: Header, runs: Sequence[Run], labels: pd.DataFrame) -> Mapping[str, pd.DataFrame]:

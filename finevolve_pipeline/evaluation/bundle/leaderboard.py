@@ -325,7 +325,8 @@ def _board_view(number: int, board: Board, rows: Sequence[Standing]) -> BoardVie
     return BoardView(
         title=f"Dataset {number}: {board.first_session} to {board.last_session}",
         lead=f"{board.sessions} sessions, {board.industries} industries, horizons of {horizons} sessions, "
-        f"{board.method} correlations. Runs on other news, labels or settings stand in another table (this one: {board.digest[:12]}).",
+        f"{board.method} correlations. Runs on other news, labels or settings stand in another table "
+        f"(this one: {board.digest[:12]}).",
         gains=text_table(
             "Mean gain over Pipe, with interval and Holm's p",
             ("Rank", "Mechanism", "Backbone", "Submitter", "Gain", *(f"Δ{metric}" for metric in METRICS), "Checked"),

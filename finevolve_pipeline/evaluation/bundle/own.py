@@ -11,6 +11,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -81,10 +82,10 @@ class OwnChecker:
         """Per run: repeated from own news and answers, or else its prompts written again as far as they show no
         experience."""
         for run_ in self._content.runs:
-            repeated = checked(f"own run {run_.key}", lambda run_=run_: self._repeated(run_))
+            repeated = checked(f"own run {run_.key}", partial(self._repeated, run_))
             yield repeated
             if repeated.status == "not run":
-                yield checked(f"own prompts {run_.key}", lambda run_=run_: self._prompts(run_))
+                yield checked(f"own prompts {run_.key}", partial(self._prompts, run_))
 
     def _closes(self) -> str:
         closes = self._content.closes
@@ -117,7 +118,7 @@ class OwnChecker:
         return found
 
     def _kept_back(self) -> str:
-        """A close of a covered session that the bundle lacks, so that labels would be missing; empty if there is none."""
+        """A close that the bundle lacks on a session it covers, so that labels are missing; empty if there is none."""
         told = set(zip(self._content.closes["session"], self._content.closes["code"], strict=True))
         for session in sorted({session for session, _ in told}):
             for code, close in self._own_closes(session).items():
@@ -214,9 +215,9 @@ def _require_same(told: Run, again: Run) -> None:
                 raise Refuted(f"{name} row {number} is {one} in the bundle, and {other} when the run is repeated")
         if len(theirs) != len(mine):
             raise Refuted(f"{name} has {len(theirs)} rows in the bundle, and {len(mine)} when the run is repeated")
-    for one, other in zip(told.days, again.days, strict=True):
-        if one != other:
-            raise Refuted(f"{one.session}: the day's manifest is another one when the run is repeated")
+    for day, repeated in zip(told.days, again.days, strict=True):
+        if day != repeated:
+            raise Refuted(f"{day.session}: the day's manifest is another one when the run is repeated")
 
 
 def _unheard(_: DayDone) -> None:
