@@ -281,8 +281,9 @@ def _check(name: str, ok: bool, detail: str) -> _Check:
 
 
 def _doubts(settings: Settings) -> list[_Check]:
-    """What of the mechanisms is written or installed in vain."""
-    found = [_Check("settings", "warning", doubt) for doubt in section_doubts(settings.mechanisms)]
+    """What of mechanisms and seeds is written or installed in vain."""
+    doubts = [*section_doubts(settings.mechanisms), *settings.seed_doubts]
+    found = [_Check("settings", "warning", doubt) for doubt in doubts]
     return found + [_Check("entry point", "warning", hidden) for hidden in hidden_entry_points()]
 
 

@@ -54,6 +54,12 @@ def mechanism_label(mechanism: str) -> str:
     return _LABELS.get(mechanism, mechanism)
 
 
+def experiment_label(experiment: Experiment) -> str:
+    """How people write which run of a backbone it is: `Mem0`, or `Mem0, seed 1`."""
+    name = mechanism_label(experiment.mechanism)
+    return f"{name}, seed {experiment.seed}" if experiment.seed else name
+
+
 def ic_matrix(
     predictions: Mapping[Experiment, pd.DataFrame],
     alpha: pd.DataFrame,
@@ -89,8 +95,8 @@ def ic_matrix(
 def compare_with_pipe(coefficients: pd.DataFrame) -> pd.DataFrame:
     """Gain of every mechanism over its backbone's Pipe on common cells, per horizon and as their mean.
 
-    A mean over the horizons exists only if every horizon has a value: a mean of fewer would compare unlike
-    things.
+    A mechanism with several seeds, Pipe included, counts with the mean over its runs. A mean over seeds or horizons
+    exists only if each of them has a value: a mean of fewer would compare unlike things.
     Without a Pipe run `pipe` and `gain` are NaN. Pipe's own gain is zero.
 
     Args:
@@ -100,15 +106,22 @@ def compare_with_pipe(coefficients: pd.DataFrame) -> pd.DataFrame:
         `Comparison`.
     """
     where = ["backbone", "stage", "metric", "method", "horizon"]
-    rows = coefficients.loc[coefficients["cells"] == COMMON, ["mechanism", *where, "value"]]
+    rows = _over_seeds(coefficients[coefficients["cells"] == COMMON], ["mechanism", *where])
     pipe = rows.loc[rows["mechanism"] == PIPE, [*where, "value"]].rename(columns={"value": "pipe"})
     by_horizon = rows.merge(pipe, on=where, how="left", validate="many_to_one")
     by_horizon["gain"] = by_horizon["value"] - by_horizon["pipe"]
     keys = ["backbone", "mechanism", "stage", "metric", "method"]
     numbers = ["value", "pipe", "gain"]
-    means = by_horizon.groupby(keys, sort=False)[numbers].mean(skipna=False).reset_index()
+    by_keys = by_horizon.groupby(keys, sort=False)
+    means = by_keys[numbers].mean(skipna=False).assign(seeds=by_keys["seeds"].min()).reset_index()
     both = pd.concat([by_horizon, means.assign(horizon=ALL_HORIZONS)], ignore_index=True)
     return conform(_in_order(both, keys), Comparison, "comparison")
+
+
+def _over_seeds(coefficients: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The mean over runs that differ in their seed alone, and how many there are."""
+    values = coefficients.groupby(list(keys), sort=False)["value"]
+    return values.mean(skipna=False).to_frame().assign(seeds=values.size()).reset_index()
 
 
 def _in_order(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from finevolve_pipeline.evaluation.case import (
     signed,
     signed_percent,
 )
-from finevolve_pipeline.evaluation.comparison import mechanism_label
+from finevolve_pipeline.evaluation.comparison import experiment_label
 from finevolve_pipeline.evaluation.report.sections import Cell, TableView, text_table
 from finevolve_pipeline.news.block import NewsItem
 from finevolve_pipeline.tables import LEFT_OUT, SHORTENED
@@ -132,8 +132,8 @@ def case_page(study: CaseStudy, reason: str) -> CasePage:
 
 
 def _label(run: CaseRun, several_backbones: bool) -> str:
-    """The mechanism, with the backbone where there are several."""
-    name = mechanism_label(run.experiment.mechanism)
+    """The run, with the backbone where there are several."""
+    name = experiment_label(run.experiment)
     return f"{name} on {run.experiment.backbone}" if several_backbones else name
 
 

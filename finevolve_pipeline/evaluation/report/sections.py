@@ -18,6 +18,7 @@ from finevolve_pipeline.evaluation.comparison import (
     ALL_HORIZONS,
     Table2Row,
     by_backbone,
+    experiment_label,
     format_coefficient,
     mechanism_label,
     table2_notes,
@@ -259,7 +260,7 @@ def _bars(evaluation: Evaluation, name: str, backbone: str) -> FigureView:
 
 
 def _running(evaluation: Evaluation, name: str, backbone: str, column: str) -> FigureView:
-    keys = {e.key: mechanism_label(e.mechanism) for e in evaluation.experiments_of(backbone)}
+    keys = {e.key: experiment_label(e) for e in evaluation.experiments_of(backbone)}
     daily = evaluation.daily[evaluation.daily["experiment"].isin(list(keys))]
     horizons = evaluation.inputs.settings.benchmark.horizons
     series = pd.DataFrame(
@@ -315,7 +316,7 @@ def heat_map(evaluation: Evaluation, backbone: str) -> TableView:
         for industry in INDUSTRIES
         if industry.code in evaluation.inputs.settings.benchmark.codes
     )
-    columns = [f"{mechanism_label(e.mechanism)} {horizon}d" for e in experiments for horizon in horizons]
+    columns = [f"{experiment_label(e)} {horizon}d" for e in experiments for horizon in horizons]
     method = _METHOD_NAMES[evaluation.method]
     caption = f"tsIC by industry, {method}, common cells, overall; full colour at ±{largest:.2f}"
     return TableView(caption, ("Industry", *columns), rows)
@@ -472,7 +473,7 @@ def retrieval_figures(evaluation: Evaluation) -> tuple[FigureView, ...]:
     means = diagnostics.retrieval_by_session(evaluation.inputs.retrievals)
     found = []
     for number, backbone in enumerate(dict.fromkeys(e.backbone for e in evaluation.runs)):
-        labels = {e.key: mechanism_label(e.mechanism) for e in evaluation.experiments_of(backbone)}
+        labels = {e.key: experiment_label(e) for e in evaluation.experiments_of(backbone)}
         own = means[means["experiment"].isin(list(labels))]
         if not own.empty:
             found.append(_retrieval_figure(evaluation, f"retrieval{number}", backbone, labels, own))
