@@ -165,9 +165,9 @@ def _recalling(pipeline: Pipeline, mode: Literal["use", "replay-only"]) -> Pipel
 
 
 def _with_pipe(pipeline: Pipeline, chosen: Sequence[Experiment]) -> list[Experiment]:
-    """The experiments and Pipe of each backbone, each once, in the order of the settings."""
-    backbones = dict.fromkeys(one.backbone for one in chosen)
-    wanted = {one.key: one for one in (*(Experiment(mechanism=PIPE, backbone=name) for name in backbones), *chosen)}
+    """The experiments and Pipe of their backbones and seeds, each once, in the order of the settings."""
+    pipes = [Experiment(mechanism=PIPE, backbone=one.backbone, seed=one.seed) for one in chosen]
+    wanted = {one.key: one for one in (*pipes, *chosen)}
     order = [one.key for one in pipeline.settings.all_experiments]
     return sorted(wanted.values(), key=lambda one: order.index(one.key) if one.key in order else -1)
 

@@ -43,7 +43,7 @@ from finevolve_pipeline.evaluation.bundle.sheets import (
     words_column,
 )
 from finevolve_pipeline.replay.journal import APPEND, MATURE, Manifest
-from finevolve_pipeline.settings import EvaluationSettings, Experiment
+from finevolve_pipeline.settings import LARGEST_SEED, EvaluationSettings, Experiment
 from finevolve_pipeline.tables import LEFT_OUT, SHORTENED, WHOLE
 
 FORMAT = "finevolve-bundle"
@@ -165,6 +165,7 @@ class RunHeader(_Strict):
 
     mechanism: str = Field(pattern=r"^\w{1,60}$")
     backbone: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
+    seed: int = Field(ge=0, le=LARGEST_SEED)
     identity: dict[str, Any]
     head: str
     link: str
@@ -356,7 +357,7 @@ def _run(members: Mapping[str, bytes], number: int, header: RunHeader) -> Run:
         days.append(day)
         links.append(link)
     return Run(
-        experiment=Experiment(mechanism=header.mechanism, backbone=header.backbone),
+        experiment=Experiment(mechanism=header.mechanism, backbone=header.backbone, seed=header.seed),
         identity=header.identity,
         days=tuple(days),
         links=tuple(links),

@@ -99,8 +99,7 @@ def require_complete(experiment: Experiment, store: ReplayStore, sessions: Seque
     if missing:
         raise MissingPartitionError(
             f"bundle {experiment.key}: {len(missing)} of {len(sessions)} sessions are not stored, {missing[0]} to "
-            f"{missing[-1]}; `finevolve run --mechanism {experiment.mechanism} --backbone {experiment.backbone}` "
-            "makes them"
+            f"{missing[-1]}; `finevolve run {experiment.options}` makes them"
         )
 
 
@@ -168,6 +167,7 @@ def _run_header(run: Run) -> RunHeader:
     return RunHeader(
         mechanism=run.experiment.mechanism,
         backbone=run.experiment.backbone,
+        seed=run.experiment.seed,
         identity=dict(run.identity),
         head=run.head,
         link=run.links[-1],

@@ -59,10 +59,11 @@ class Value(_Plain):
 
 
 class Row(_Plain):
-    """One run of a bundle."""
+    """A mechanism on a backbone, over all its seeds in a bundle."""
 
     mechanism: str
     backbone: str
+    seeds: int
     models: tuple[str, ...]
     values: tuple[Value, ...]
     coverage: float | None
@@ -124,7 +125,7 @@ def entry_of(found: Verification) -> Entry:
         problem="",
         submitter=content.header.submitter,
         board=_board(content),
-        rows=tuple(_row(content, run, found.figures) for run in content.runs),
+        rows=tuple(_row(content, runs, found.figures) for runs in _by_mechanism(content.runs)),
     )
 
 
@@ -154,24 +155,33 @@ def _board(content: Content) -> Board:
     )
 
 
-def _row(content: Content, run: Run, figures: Mapping[str, pd.DataFrame]) -> Row:
+def _by_mechanism(runs: Iterable[Run]) -> list[list[Run]]:
+    """Runs that differ in their seed alone, together."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.experiment.mechanism, run.experiment.backbone), []).append(run)
+    return list(found.values())
+
+
+def _row(content: Content, runs: Sequence[Run], figures: Mapping[str, pd.DataFrame]) -> Row:
     method = content.header.evaluation.headline
     matrix = figures["ic_matrix"]
     own = matrix[
-        (matrix["experiment"] == run.key)
+        matrix["experiment"].isin([run.key for run in runs])
         & (matrix["cells"] == COMMON)
         & (matrix["stage"] == OVERALL)
         & (matrix["method"] == method)
     ]
     return Row(
-        mechanism=run.experiment.mechanism,
-        backbone=run.experiment.backbone,
-        models=tuple(sorted({name for day in run.days for name in day.models})),
-        values=tuple(_values(run, method, figures)),
+        mechanism=runs[0].experiment.mechanism,
+        backbone=runs[0].experiment.backbone,
+        seeds=len(runs),
+        models=tuple(sorted({name for run in runs for day in run.days for name in day.models})),
+        values=tuple(_values(runs[0], method, figures)),
         coverage=_known(own["coverage"].min()),
-        invalid=sum(day.counts.invalid for day in run.days),
-        calls=run.calls,
-        cost=run.cost,
+        invalid=sum(day.counts.invalid for run in runs for day in run.days),
+        calls=sum(run.calls for run in runs),
+        cost=sum(run.cost for run in runs),
     )
 
 
@@ -204,7 +214,7 @@ def _inference(
 
 
 def _of_run(run: Run, method: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """A run's rows of a table, over the whole window."""
+    """The rows of a run's mechanism and backbone in a table, over the whole window."""
     return frame[
         (frame["mechanism"] == run.experiment.mechanism)
         & (frame["backbone"] == run.experiment.backbone)
@@ -351,12 +361,13 @@ def _board_view(number: int, board: Board, rows: Sequence[Standing]) -> BoardVie
         ),
         runs=text_table(
             "What the runs took",
-            ("Mechanism", "Backbone", "Submitter", "Bundle", "Models", "Coverage", "Invalid", "Calls", "USD"),
+            ("Mechanism", "Backbone", "Submitter", "Bundle", "Models", "Seeds", "Coverage", "Invalid", "Calls", "USD"),
             [
                 (
                     *_named(one),
                     f"{one.entry.file} ({one.entry.digest[:12]})",
                     ", ".join(one.row.models) or "–",
+                    str(one.row.seeds),
                     "–" if one.row.coverage is None else f"{one.row.coverage:.1%}",
                     f"{one.row.invalid:,}",
                     f"{one.row.calls:,}",

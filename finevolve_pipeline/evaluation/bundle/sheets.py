@@ -174,7 +174,7 @@ DAY = r"\d{4}-\d{2}-\d{2}"
 CODE = r"\d{6}"
 MEMORY = rf"{DAY}/{CODE}(/[A-Za-z0-9_.-]{{1,24}}){{0,3}}"
 DIGEST = r"[0-9a-f]{32}"
-NAME = r"[\w.-]{1,80}"
+NAME = r"[\w.@-]{1,120}"
 
 
 def figure_sheet(contract: type[Contract]) -> Sheet:
