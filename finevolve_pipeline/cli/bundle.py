@@ -139,7 +139,7 @@ def leaderboard_command(folder: Path, output: Path | None, reach: Reach | None, 
     """
     reach = reach or "closes"
     target = output or finevolve_home() / "leaderboard"
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
+    files = sorted(folder.glob(f"[!.]*{SUFFIX}"))
     if not files:
         raise MissingPartitionError(f"{folder}: holds no file *{SUFFIX}; `finevolve bundle` writes them")
     own = _own_data()

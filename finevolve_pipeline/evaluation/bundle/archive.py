@@ -7,6 +7,7 @@ this module would write of its members, so that nothing can hide beside, between
 
 from __future__ import annotations
 
+import glob
 import gzip
 import hashlib
 import io
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from finevolve_pipeline.errors import FinEvolveError
-from finevolve_pipeline.files import write_atomically
+from finevolve_pipeline.files import PARTIAL, write_atomically
+from finevolve_pipeline.processes import is_alive
 
 LARGEST_FILE = 256 * 2**20
 """Bytes of a bundle's file."""
@@ -63,8 +65,11 @@ def tar_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 def write_archive(path: Path, members: Mapping[str, bytes]) -> Archive:
-    """Write the members as one file; it appears whole or not at all."""
+    """Write the members as one file; it appears whole or not at all. What a killed writer left of it is removed."""
     tar = tar_bytes(members)
+    for leftover in path.parent.glob(f"{PARTIAL}*-{glob.escape(path.name)}"):
+        if not is_alive(leftover.name.removeprefix(PARTIAL).partition("-")[0]):
+            leftover.unlink(missing_ok=True)
     write_atomically(path, gzip.compress(tar, compresslevel=_LEVEL, mtime=0))
     return Archive(dict(members), hashlib.sha256(tar).hexdigest())
 
