@@ -1,4 +1,7 @@
-"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, report, benchmark_release. No formula lives here."""
+"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, inference, report, benchmark_release.
+
+No formula lives here.
+"""
 
 from typing import Any
 
@@ -38,8 +41,27 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
     def describe_comparison(frame: pd.DataFrame) -> dict[str, Any]:
         return {"table": dg.MetadataValue.md(table2_markdown(table2_rows(frame, method=headline)))}
 
+    def describe_inference(frame: pd.DataFrame) -> dict[str, Any]:
+        chosen = frame[(frame["stage"] == "overall") & (frame["method"] == headline)]
+        differences = chosen[chosen["quantity"] == "difference"]
+        tested = differences[differences["p"].notna()]
+        return {
+            "differences_tested": len(tested),
+            "differences_below_5_percent": int((tested["p"] < 0.05).sum()),
+            "differences_below_5_percent_holm": int((tested["p_holm"] < 0.05).sum()),
+        }
+
     @dg.asset(
-        deps=["comparison", "ic_matrix", "replay", "alpha", "tagged_articles", "benchmark_news", "news_window"],
+        deps=[
+            "comparison",
+            "inference",
+            "ic_matrix",
+            "replay",
+            "alpha",
+            "tagged_articles",
+            "benchmark_news",
+            "news_window",
+        ],
         description="Static HTML report, one folder that opens without a network: tables, figures, manifest.",
         group_name=GROUP,
         kinds={"html"},
@@ -99,6 +121,16 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
             ),
             None,
             ["ic_matrix"],
+        ),
+        table_asset(
+            tables["inference"],
+            Presentation(
+                GROUP,
+                "Standard error, interval, p-values and detectable size of every coefficient and difference from Pipe.",
+                describe=describe_inference,
+            ),
+            None,
+            ["ic_by_experiment", "replay", "alpha"],
         ),
         report,
         benchmark_release,

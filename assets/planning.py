@@ -116,6 +116,7 @@ def want(
         "ic_by_experiment": chosen,
         "ic_matrix": (SINGLE,),
         "comparison": (SINGLE,),
+        "inference": (SINGLE,),
     }
     return Wanted(sessions, chosen, keys)
 
@@ -206,7 +207,7 @@ INPUT_LAYERS = (
 
 EVALUATION_LAYERS = (
     Layer(("ic_by_experiment",), _each),
-    Layer(("ic_matrix", "comparison"), _each),
+    Layer(("ic_matrix", "comparison", "inference"), _each),
 )
 """Tables after the replay."""
 
