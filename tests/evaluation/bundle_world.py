@@ -43,7 +43,7 @@ def world_settings(mechanisms: Sequence[str] = MECHANISMS) -> Settings:
     return small_settings(
         last="2025-01-16",
         horizons=HORIZONS,
-        evaluation={"min_sessions": 3},
+        evaluation={"min_sessions": 3, "bootstrap_draws": 100},
         experiments={"mechanisms": list(mechanisms), "backbones": ["rules"]},
     )
 

@@ -228,6 +228,13 @@ MEMBER_FORGERIES = [
     ("a close removed", line_dropped("closes.csv", 9), "labels", "the labels that follow from the closes are not"),
     ("a claimed figure", field_changed("figures/ic_matrix.csv", 7, 8, "0.9"), "figures", "ic_matrix: row 7"),
     ("a claimed gain", field_changed("figures/comparison.csv", 40, 8, "0.9"), "figures", "gain is said to be 0.9"),
+    ("a claimed p", field_changed("figures/inference.csv", 9, 11, "0.0001"), "figures", "p is said to be 0.0001"),
+    (
+        "endless inference",
+        edited("manifest.json", '_draws": 100', '_draws": 9999999'),
+        "window",
+        "more than 20000 draws",
+    ),
     ("a claimed row removed", line_dropped("figures/comparison.csv", 3), "figures", "has 143 rows, 144 follow"),
     ("an absent figure", without("figures/comparison.csv"), "contents", "figures/comparison.csv: is missing"),
     ("a file added", lambda m: {**m, "runs/4/notes.txt": b"hi"}, "contents", "runs/4/notes.txt: is no part"),

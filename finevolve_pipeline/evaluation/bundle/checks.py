@@ -21,6 +21,7 @@ from finevolve_pipeline.errors import FinEvolveError
 from finevolve_pipeline.evaluation.bundle.content import CHECKSUMS, LICENCE, Content, Run, checksums, links_of
 from finevolve_pipeline.evaluation.bundle.figures import (
     TOLERANCE,
+    TOLERANCES,
     figures_of,
     first_difference,
     labels_digest,
@@ -43,6 +44,10 @@ from finevolve_pipeline.universe import BENCHMARK, CODES
 Status = Literal["ok", "failed", "not run"]
 Place = tuple[str, str]
 """A sector-day: ISO session and code."""
+
+
+MOST_DRAWS, MOST_TERMS = 20_000, 200
+"""What a bundle may ask of whoever verifies it."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,8 @@ class Checker:
             raise Refuted(f"horizons {list(horizons)} are not ascending numbers of sessions")
         if header.industries != tuple(code for code in CODES if code in header.industries):
             raise Refuted("the industries are not codes of the universe in its order")
+        if header.evaluation.bootstrap_draws > MOST_DRAWS or header.evaluation.cosine_terms > MOST_TERMS:
+            raise Refuted(f"its inference takes more than {MOST_DRAWS} draws or {MOST_TERMS} cosine terms")
         if header.licence != LICENCE:
             raise Refuted("the licence note is another one than bundles have")
         keys = [run.key for run in self.content.runs]
@@ -329,7 +336,7 @@ class Checker:
     def figures(self) -> str:
         """Every figure that is claimed follows from the predictions and the closes."""
         for name, frame in self.found.items():
-            wrong = first_difference(self.content.figures[name], frame)
+            wrong = first_difference(self.content.figures[name], frame, TOLERANCES[name])
             if wrong:
                 raise Refuted(f"{name}: {wrong}")
         return ", ".join(f"{len(frame)} rows of {name}" for name, frame in self.found.items()) + " recomputed"

@@ -126,6 +126,7 @@ NEWS_SHEET = Sheet(
 FIGURE_SHEETS: Mapping[str, Sheet] = {
     "ic_matrix": figure_sheet(tables.InformationCoefficients),
     "comparison": figure_sheet(tables.Comparison),
+    "inference": figure_sheet(tables.Inference),
 }
 
 

@@ -10,11 +10,15 @@ import pandas as pd
 from finevolve_pipeline.digests import digest_text
 from finevolve_pipeline.evaluation.bundle.content import Header, Run
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
+from finevolve_pipeline.evaluation.inference import inference
 from finevolve_pipeline.market.alpha import excess_returns
 from finevolve_pipeline.universe import BENCHMARK
 
 TOLERANCE = 1e-12
 """By which a figure may differ, absolutely or relatively: another processor may round the last digit otherwise."""
+
+TOLERANCES = {"ic_matrix": TOLERANCE, "comparison": TOLERANCE, "inference": 1e-9}
+"""By table; standard errors and quantiles come from sums over thousands of draws."""
 
 
 def labels_of(header: Header, closes: pd.DataFrame) -> pd.DataFrame:
@@ -34,13 +38,17 @@ def figures_of(header: Header, runs: Sequence[Run], labels: pd.DataFrame) -> Map
     """The tables that a bundle claims, by name."""
     predictions = {run.experiment: run.rows["predictions"] for run in runs}
     matrix = ic_matrix(predictions, labels, header.sessions, header.evaluation, header.industries)
-    return {"ic_matrix": matrix, "comparison": compare_with_pipe(matrix)}
+    return {
+        "ic_matrix": matrix,
+        "comparison": compare_with_pipe(matrix),
+        "inference": inference(predictions, labels, header.sessions, header.evaluation, header.industries),
+    }
 
 
-def first_difference(claimed: pd.DataFrame, found: pd.DataFrame) -> str:
+def first_difference(claimed: pd.DataFrame, found: pd.DataFrame, tolerance: float = TOLERANCE) -> str:
     """Where two tables of figures differ first, in words; empty if nowhere.
 
-    Texts and counts must be equal, numbers within `TOLERANCE`, and what is undefined must be so in both.
+    Texts and counts must be equal, numbers within `tolerance`, and what is undefined must be so in both.
     """
     if len(claimed) != len(found):
         return f"has {len(claimed)} rows, {len(found)} follow from the predictions"
@@ -48,15 +56,15 @@ def first_difference(claimed: pd.DataFrame, found: pd.DataFrame) -> str:
         zip(found.itertuples(index=False, name=None), claimed.itertuples(index=False, name=None), strict=True), start=1
     ):
         for name, value, told in zip(found.columns, mine, theirs, strict=True):
-            if not _same(value, told):
+            if not _same(value, told, tolerance):
                 named = " ".join(cell for cell in mine if isinstance(cell, str))
                 return f"row {number} ({named}): {name} is said to be {told}, and is {value}"
     return ""
 
 
-def _same(value: object, told: object) -> bool:
+def _same(value: object, told: object, tolerance: float) -> bool:
     if not isinstance(value, float) or not isinstance(told, float):
         return bool(value == told)
     if math.isnan(value) or math.isnan(told):
         return math.isnan(value) and math.isnan(told)
-    return math.isclose(value, told, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return math.isclose(value, told, rel_tol=tolerance, abs_tol=tolerance)

@@ -177,13 +177,25 @@ DIGEST = r"[0-9a-f]{32}"
 NAME = r"[\w.@-]{1,120}"
 
 
+def _figure_column(name: str) -> Column:
+    """Numbers of any size; undefined ones are empty."""
+
+    def read(text: str) -> float:
+        value = float(text or "nan")
+        if text and math.isnan(value):
+            raise ValueError("is written as nan")
+        return value
+
+    return Column(name, lambda value: "" if math.isnan(value) else repr(float(value)), read, "float64")
+
+
 def figure_sheet(contract: type[Contract]) -> Sheet:
     """A sheet with a contract's columns, its rows in the order of whoever computed them."""
     columns = []
     for name, column in contract.to_schema().columns.items():
         kind = str(column.dtype)
         if kind.startswith("float"):
-            columns.append(number_column(name))
+            columns.append(_figure_column(name))
         elif kind.startswith("int"):
             columns.append(count_column(name))
         else:
