@@ -20,7 +20,7 @@ from finevolve_pipeline.embedding import HashingEmbedder
 from finevolve_pipeline.evaluation.bundle.archive import Archive, tar_bytes
 from finevolve_pipeline.evaluation.bundle.checks import news_digest
 from finevolve_pipeline.evaluation.bundle.content import CHECKSUMS, Content, Run, checksums, links_of
-from finevolve_pipeline.evaluation.bundle.figures import figures_of, labels_digest, labels_of
+from finevolve_pipeline.evaluation.bundle.figures import Figures, labels_digest, labels_of
 from finevolve_pipeline.evaluation.bundle.gather import Facts, answers_digest, gather_closes, gather_run, pack
 from finevolve_pipeline.evaluation.bundle.own import OwnData
 from finevolve_pipeline.evaluation.bundle.verify import Reach, Verification, verify_archive
@@ -113,7 +113,7 @@ def recomputed(content: Content) -> Content:
         update={"labels": labels_digest(labels), "news": news_digest(content.runs[0].days)}
     )
     header = content.header.model_copy(update={"dataset": told})
-    return bound(replace(content, header=header, figures=figures_of(header, content.runs, labels)))
+    return bound(replace(content, header=header, figures=Figures(header, content.runs, labels).all()))
 
 
 def resealed_days(run: Run) -> Run:

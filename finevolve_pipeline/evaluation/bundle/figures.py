@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import pandas as pd
 
@@ -34,15 +35,36 @@ def labels_digest(labels: pd.DataFrame) -> str:
     return digest_text("\n".join(f"{day} {code} {horizon} {alpha!r}" for day, code, horizon, alpha in rows))
 
 
-def figures_of(header: Header, runs: Sequence[Run], labels: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
-    """The tables that a bundle claims, by name."""
-    predictions = {run.experiment: run.rows["predictions"] for run in runs}
-    matrix = ic_matrix(predictions, labels, header.sessions, header.evaluation, header.industries)
-    return {
-        "ic_matrix": matrix,
-        "comparison": compare_with_pipe(matrix),
-        "inference": inference(predictions, labels, header.sessions, header.evaluation, header.industries),
-    }
+class Figures:
+    """The tables that a bundle claims, each computed when it is asked for."""
+
+    def __init__(self, header: Header, runs: Sequence[Run], labels: pd.DataFrame) -> None:
+        self._predictions = {run.experiment: run.rows["predictions"] for run in runs}
+        self._how = labels, header.sessions, header.evaluation, header.industries
+
+    @cached_property
+    def ic_matrix(self) -> pd.DataFrame:
+        """`InformationCoefficients` of all runs."""
+        return ic_matrix(self._predictions, *self._how)
+
+    @cached_property
+    def comparison(self) -> pd.DataFrame:
+        """`Comparison`."""
+        return compare_with_pipe(self.ic_matrix)
+
+    @cached_property
+    def inference(self) -> pd.DataFrame:
+        """`Inference`; the most laborious by far."""
+        return inference(self._predictions, *self._how)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The table of that name, one of `TOLERANCES`."""
+        found: pd.DataFrame = getattr(self, name)
+        return found
+
+    def all(self) -> dict[str, pd.DataFrame]:
+        """All tables by name."""
+        return {name: self.table(name) for name in TOLERANCES}
 
 
 def first_difference(claimed: pd.DataFrame, found: pd.DataFrame, tolerance: float = TOLERANCE) -> str:

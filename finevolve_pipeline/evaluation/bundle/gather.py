@@ -32,7 +32,7 @@ from finevolve_pipeline.evaluation.bundle.content import (
     RunHeader,
     links_of,
 )
-from finevolve_pipeline.evaluation.bundle.figures import figures_of, labels_digest, labels_of
+from finevolve_pipeline.evaluation.bundle.figures import Figures, labels_digest, labels_of
 from finevolve_pipeline.evaluation.bundle.sheets import SheetError
 from finevolve_pipeline.evaluation.diagnostics import count_news
 from finevolve_pipeline.graph import TableReader
@@ -160,7 +160,7 @@ def pack(settings: Settings, runs: Sequence[Run], facts: Facts) -> Content:
                 f"bundle: {where} {text!r} looks like a path of this machine; give it another name in finevolve.toml "
                 "(`deployment` of a provider, `served_as` of a model) and run again"
             )
-    return Content(header, tuple(runs), facts.closes, facts.news, figures_of(header, runs, labels))
+    return Content(header, tuple(runs), facts.closes, facts.news, Figures(header, runs, labels).all())
 
 
 def _run_header(run: Run) -> RunHeader:

@@ -103,7 +103,7 @@ def verify_archive(name: str, archive: Archive, own: OwnData | None, reach: Reac
     if any(check.status == "failed" for check in checks):
         return Verification(name, archive.digest, tuple(checks), content)
     checks += _own_checks(content, own, reach)
-    return Verification(name, archive.digest, tuple(checks), content, checker.found)
+    return Verification(name, archive.digest, tuple(checks), content, checker.found.all())
 
 
 def _own_checks(content: Content, own: OwnData | None, reach: Reach) -> Iterator[Check]:
