@@ -17,10 +17,12 @@ from finevolve_pipeline.cli.output import Pipeline, emit_json, json_option, mess
 from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.errors import MissingPartitionError
 from finevolve_pipeline.evaluation.bundle.archive import Archive, BundleError, read_archive, tar_bytes, write_archive
+from finevolve_pipeline.evaluation.bundle.checks import one_line
 from finevolve_pipeline.evaluation.bundle.content import Answers
 from finevolve_pipeline.evaluation.bundle.gather import (
     BARS,
     Facts,
+    RunRefusedError,
     answers_digest,
     gather_closes,
     gather_news,
@@ -88,7 +90,7 @@ def bundle_command(
     found = verify_archive("bundle", Archive(members, digest), None, "bundle")
     if not found.ok:
         first = found.failures[0]
-        raise MissingPartitionError(f"bundle: what was packed does not verify, {first.name}: {first.detail}")
+        raise RunRefusedError(f"bundle: what was packed does not verify, {first.name}: {first.detail}")
     path = output or pipeline.home / "bundles" / f"{digest[:16]}{SUFFIX}"
     write_archive(path, members)
     if as_json:
@@ -189,7 +191,7 @@ def _require_sound(pipeline: Pipeline, chosen: Sequence[Experiment], replayed: i
             )
             for finding in report.findings:
                 if not finding.ok:
-                    raise MissingPartitionError(
+                    raise RunRefusedError(
                         f"bundle {experiment.key}: its audit fails, {finding.check}: {finding.detail}; "
                         f"`finevolve audit {experiment.key}` has all of it"
                     )
@@ -226,7 +228,7 @@ def _answers(pipeline: Pipeline, backbones: Sequence[str]) -> dict[str, Answers]
 
 
 def _own_data() -> OwnData | None:
-    """This home's data; None where there is no home, or its settings cannot be used."""
+    """This home's data; None where there is no home."""
     if not (finevolve_home() / "tables").is_dir():
         return None
     pipeline = _recalling(Pipeline.in_force(), "replay-only")
@@ -251,14 +253,14 @@ def _entry(path: Path, own: OwnData | None, reach: Reach, before: tuple[str, ...
     try:
         archive = read_archive(path)
     except BundleError as unreadable:
-        return refused(path.name, str(unreadable).partition(": ")[2])
+        return refused(one_line(path.name), one_line(str(unreadable).partition(": ")[2]))
     kept = finevolve_home() / "cache" / "verified" / f"{digest_json([archive.digest, *before])}.json"
     known = _remembered(kept)
     if known is None:
         known = entry_of(verify_archive(path.name, archive, own, reach))
         document = known.model_dump(mode="json")
         write_atomically(kept, json.dumps({"entry": document, "digest": digest_json(document)}).encode())
-    return known.model_copy(update={"file": path.name})
+    return known.model_copy(update={"file": one_line(path.name)})
 
 
 def _remembered(kept: Path) -> Entry | None:

@@ -28,7 +28,7 @@ NAME = "small.bundle.tar.gz"
 
 
 @pytest.fixture(scope="module")
-def finevolve(anywhere: Finevolve, world: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
+def quick(anywhere: Finevolve, world: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The command line with the small world's settings and fewer draws in force: these tests infer nothing."""
     settings = tmp_path_factory.mktemp("settings") / "finevolve.toml"
     text = (world / "finevolve.toml").read_text()
@@ -38,10 +38,10 @@ def finevolve(anywhere: Finevolve, world: Path, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="module")
-def bundle(finevolve: Command, complete: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(quick: Command, complete: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of all runs of the small world."""
     path = tmp_path_factory.mktemp("bundled") / NAME
-    told = finevolve(
+    told = quick(
         *("bundle", "mem0-rules", "memrl-rules", "--sessions", 1, "--output", path, "--submitter", "Ada", "--json"),
         home=complete,
     ).expect()
@@ -64,13 +64,13 @@ def forged(bundle: Path, to: Path, member: str, old: str, new: str) -> Path:
 
 
 def test_a_bundle_has_the_same_bytes_from_another_home_and_in_another_order(
-    finevolve: Command, bundle: Path, complete: Path, tmp_path: Path
+    quick: Command, bundle: Path, complete: Path, tmp_path: Path
 ) -> None:
     home = copied(complete, tmp_path / "elsewhere" / "home")
     other = tmp_path / "again.bundle.tar.gz"
     names = ("memrl-rules", "mem0-rules", "pipe-rules")
     before = contents(home)
-    finevolve("bundle", *names, "--sessions", 2, "--output", other, "--submitter", "Ada", home=home).expect()
+    quick("bundle", *names, "--sessions", 2, "--output", other, "--submitter", "Ada", home=home).expect()
     assert other.read_bytes() == bundle.read_bytes()
     assert contents(home) == before
 
@@ -90,26 +90,26 @@ def test_nothing_of_the_news_or_of_the_machine_stands_in_a_bundle(bundle: Path, 
 
 
 def test_an_incomplete_run_is_refused_with_the_command_that_completes_it(
-    finevolve: Command, ready: Path, tmp_path: Path
+    quick: Command, ready: Path, tmp_path: Path
 ) -> None:
-    finevolve("reset", "mem0-rules", "--from", SESSIONS[5], "--yes", home=ready).expect()
-    ended = finevolve("bundle", "mem0-rules", "--output", tmp_path / NAME, home=ready).expect(1)
+    quick("reset", "mem0-rules", "--from", SESSIONS[5], "--yes", home=ready).expect()
+    ended = quick("bundle", "mem0-rules", "--output", tmp_path / NAME, home=ready).expect(1)
     (line,) = ended.errors
     assert line.startswith("error: bundle mem0-rules: 3 of 8 sessions are not stored, 2025-01-09 to 2025-01-13; ")
     assert "`finevolve run --mechanism mem0 --backbone rules" in line
     assert not (tmp_path / NAME).exists()
 
 
-def test_a_run_without_its_pipe_is_refused(finevolve: Command, ready: Path, tmp_path: Path) -> None:
-    finevolve("reset", "pipe-rules", "--from", SESSIONS[0], "--yes", home=ready).expect()
-    ended = finevolve("bundle", "mem0-rules", "--output", tmp_path / NAME, home=ready).expect(1)
+def test_a_run_without_its_pipe_is_refused(quick: Command, ready: Path, tmp_path: Path) -> None:
+    quick("reset", "pipe-rules", "--from", SESSIONS[0], "--yes", home=ready).expect()
+    ended = quick("bundle", "mem0-rules", "--output", tmp_path / NAME, home=ready).expect(1)
     assert ended.errors == ["error: replay pipe-rules: nothing is stored; `finevolve run` makes it"]
 
 
-def test_a_run_whose_audit_fails_is_refused(finevolve: Command, ready: Path, tmp_path: Path) -> None:
+def test_a_run_whose_audit_fails_is_refused(quick: Command, ready: Path, tmp_path: Path) -> None:
     day = ready / "replay" / "mem0-rules" / SESSIONS[3].isoformat()
     shutil.copy(day.with_name(SESSIONS[2].isoformat()) / "predictions.parquet", day)
-    ended = finevolve("bundle", "mem0-rules", "--output", tmp_path / NAME, home=ready).expect(1)
+    ended = quick("bundle", "mem0-rules", "--output", tmp_path / NAME, home=ready).expect(1)
     (line,) = ended.errors
     assert line.startswith("error: bundle mem0-rules: its audit fails, chain: ")
     assert "`finevolve audit mem0-rules` has all of it" in line
@@ -118,37 +118,37 @@ def test_a_run_whose_audit_fails_is_refused(finevolve: Command, ready: Path, tmp
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_killed_writer_leaves_the_whole_bundle_or_none(
-    finevolve: Command, bundle: Path, complete: Path, tmp_path: Path, when: str
+    quick: Command, bundle: Path, complete: Path, tmp_path: Path, when: str
 ) -> None:
     path = tmp_path / NAME
     asked = ("bundle", "pipe-rules", "--sessions", 1, "--output", path)
-    finevolve(*asked, home=complete, death=("os.replace", when, 1, NAME)).expect(-9)
+    quick(*asked, home=complete, death=("os.replace", when, 1, NAME)).expect(-9)
     assert path.exists() == (when == "after")
     if when == "after":
         read_archive(path)
     else:
         assert leftovers(tmp_path)
-    finevolve(*asked, home=complete).expect()
+    quick(*asked, home=complete).expect()
     assert leftovers(tmp_path) == []
-    finevolve("verify", path, "--against", "bundle", home=complete).expect()
+    quick("verify", path, "--against", "bundle", home=complete).expect()
 
 
-def test_a_submitter_of_many_lines_is_refused(finevolve: Command, complete: Path) -> None:
-    ended = finevolve("bundle", "pipe-rules", "--submitter", "a\nb", home=complete).expect(2)
+def test_a_submitter_of_many_lines_is_refused(quick: Command, complete: Path) -> None:
+    ended = quick("bundle", "pipe-rules", "--submitter", "a\nb", home=complete).expect(2)
     assert ended.errors == ["Error: Invalid value for --submitter: at most 80 printable characters"]
 
 
 # -- verify ----------------------------------------------------------------------------------------------------------
 
 
-def test_verify_says_how_far_it_could_look(finevolve: Command, bundle: Path, complete: Path, tmp_path: Path) -> None:
-    own = finevolve("verify", bundle, "--json", home=complete).expect().document
+def test_verify_says_how_far_it_could_look(quick: Command, bundle: Path, complete: Path, tmp_path: Path) -> None:
+    own = quick("verify", bundle, "--json", home=complete).expect().document
     assert (own["ok"], own["level"]) == (True, "runs repeated from own news and answers")
-    alone = finevolve("verify", bundle, "--json", home=tmp_path / "empty").expect().document
+    alone = quick("verify", bundle, "--json", home=tmp_path / "empty").expect().document
     assert (alone["ok"], alone["level"]) == (True, "self-consistent")
     assert alone["digest"] == own["digest"]
     assert not (tmp_path / "empty").exists()
-    closes = finevolve("verify", bundle, "--against", "closes", "--json", home=complete).expect().document
+    closes = quick("verify", bundle, "--against", "closes", "--json", home=complete).expect().document
     assert closes["level"] == "labels checked against own closes"
 
 
@@ -162,10 +162,10 @@ def test_verify_needs_no_settings_of_the_runs(anywhere: Finevolve, bundle: Path,
 
 
 def test_a_forged_bundle_ends_in_one_line_a_failed_check(
-    finevolve: Command, bundle: Path, complete: Path, tmp_path: Path
+    quick: Command, bundle: Path, complete: Path, tmp_path: Path
 ) -> None:
     path = forged(bundle, tmp_path / NAME, "figures/comparison.csv", ",overall,", ",cold_start,")
-    ended = finevolve("verify", path, home=complete).expect(1)
+    ended = quick("verify", path, home=complete).expect(1)
     failed = [line for line in ended.out.splitlines() if line.startswith("FAILED ")]
     assert len(failed) == 1
     assert failed[0].startswith("FAILED figures: comparison: row ")
@@ -179,11 +179,11 @@ def test_a_forged_bundle_ends_in_one_line_a_failed_check(
         (None, "error: bundle x.bundle.tar.gz: is no file; name one that `finevolve bundle` wrote"),
     ],
 )
-def test_what_is_no_bundle_is_unusable_input(finevolve: Command, tmp_path: Path, data: bytes | None, line: str) -> None:
+def test_what_is_no_bundle_is_unusable_input(quick: Command, tmp_path: Path, data: bytes | None, line: str) -> None:
     path = tmp_path / "x.bundle.tar.gz"
     if data is not None:
         path.write_bytes(data)
-    (told,) = finevolve("verify", path, home=tmp_path / "empty").expect(2).errors
+    (told,) = quick("verify", path, home=tmp_path / "empty").expect(2).errors
     assert told.startswith(line)
 
 
@@ -207,11 +207,9 @@ def submitted(bundle: Path, tmp_path: Path) -> Path:
 
 
 def test_only_verified_bundles_stand_in_the_tables(
-    finevolve: Command, submitted: Path, complete: Path, tmp_path: Path
+    quick: Command, submitted: Path, complete: Path, tmp_path: Path
 ) -> None:
-    told = (
-        finevolve("leaderboard", submitted, "--output", tmp_path / "board", "--json", home=complete).expect().document
-    )
+    told = quick("leaderboard", submitted, "--output", tmp_path / "board", "--json", home=complete).expect().document
     reasons = {one["file"]: one["reason"] for one in told["refused"]}
     assert set(reasons) == {'"><b>x.bundle.tar.gz', "cut.bundle.tar.gz", "figures.bundle.tar.gz"}
     assert reasons["figures.bundle.tar.gz"].startswith("figures: ic_matrix: row ")
@@ -233,9 +231,9 @@ def test_only_verified_bundles_stand_in_the_tables(
 
 
 def test_the_page_has_no_script_and_no_address_and_shows_names_as_text(
-    finevolve: Command, submitted: Path, complete: Path, tmp_path: Path
+    quick: Command, submitted: Path, complete: Path, tmp_path: Path
 ) -> None:
-    finevolve("leaderboard", submitted, "--output", tmp_path / "board", home=complete).expect()
+    quick("leaderboard", submitted, "--output", tmp_path / "board", home=complete).expect()
     text = (tmp_path / "board" / "index.html").read_text("utf-8")
     page: HTMLParser = Page(text)
     assert [tag for tag in ("script", "img", "link", "iframe", "form", "b") if page.all(tag)] == []
@@ -247,24 +245,24 @@ def test_the_page_has_no_script_and_no_address_and_shows_names_as_text(
 
 
 def test_the_leaderboard_is_the_same_again_and_quick_where_bundles_are_known(
-    finevolve: Command, submitted: Path, complete: Path, tmp_path: Path
+    quick: Command, submitted: Path, complete: Path, tmp_path: Path
 ) -> None:
     home = copied(complete, tmp_path / "home")
     boards = [tmp_path / name for name in ("one", "two", "three")]
-    finevolve("leaderboard", submitted, "--output", boards[0], home=home).expect()
+    quick("leaderboard", submitted, "--output", boards[0], home=home).expect()
     # A second one verifies nothing: it would die at the first check.
     known = ("finevolve_pipeline.evaluation.bundle.checks.check_checksums", "before", 1)
-    finevolve("leaderboard", submitted, "--output", boards[1], home=home, death=known).expect()
+    quick("leaderboard", submitted, "--output", boards[1], home=home, death=known).expect()
     # A damaged note is not believed.
     for note in (home / "cache" / "verified").iterdir():
         note.write_text(note.read_text().replace('"problem": ""', '"problem": "x"').replace("0.", "1."))
-    finevolve("leaderboard", submitted, "--output", boards[2], home=home).expect()
+    quick("leaderboard", submitted, "--output", boards[2], home=home).expect()
     first, *others = [{path.name: path.read_bytes() for path in board.iterdir()} for board in boards]
     assert set(first) == {"index.html", "leaderboard.csv", "leaderboard.json"}
     assert all(other == first for other in others)
 
 
-def test_a_folder_without_bundles_says_what_makes_one(finevolve: Command, tmp_path: Path) -> None:
+def test_a_folder_without_bundles_says_what_makes_one(quick: Command, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
-    (line,) = finevolve("leaderboard", tmp_path / "none", home=tmp_path / "empty").expect(1).errors
+    (line,) = quick("leaderboard", tmp_path / "none", home=tmp_path / "empty").expect(1).errors
     assert line.endswith("holds no file *.bundle.tar.gz; `finevolve bundle` writes them")

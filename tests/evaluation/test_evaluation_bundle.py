@@ -228,7 +228,7 @@ MEMBER_FORGERIES = [
     ("a close removed", line_dropped("closes.csv", 9), "labels", "the labels that follow from the closes are not"),
     ("a claimed figure", field_changed("figures/ic_matrix.csv", 7, 8, "0.9"), "figures", "ic_matrix: row 7"),
     ("a claimed gain", field_changed("figures/comparison.csv", 40, 8, "0.9"), "figures", "gain is said to be 0.9"),
-    ("a claimed p", field_changed("figures/inference.csv", 9, 11, "0.0001"), "figures", "p is said to be 0.0001"),
+    ("a claimed p", field_changed("figures/inference.csv", 9, 12, "0.0001"), "figures", "p is said to be 0.0001"),
     (
         "endless inference",
         edited("manifest.json", '_draws": 100', '_draws": 9999999'),
@@ -251,9 +251,15 @@ MEMBER_FORGERIES = [
     ("a horizon of zero", edited("manifest.json", "  1,\n  2,", "  0,\n  2,"), "window", "horizons [0, 2, 4]"),
     ("an industry dropped", edited("manifest.json", '  "801010",\n', ""), "rows", "stands where"),
     ("another licence", edited("manifest.json", "Predictions, digests", "All rights"), "window", "the licence note"),
+    ("a name that moves the cursor", edited("manifest.json", '"a submitter"', '"\\u001b[2J"'), "window", "cannot be"),
     ("a secret key", edited("manifest.json", '"cache"', '"key": 1,\n "cache"'), "contents", "manifest.json: key"),
     ("another format", edited("manifest.json", "finevolve-bundle", "bundle"), "contents", "is not the manifest"),
-    ("a later version", edited("manifest.json", '"version": 1', '"version": 2'), "contents", "version 2, this program"),
+    (
+        "a later version",
+        edited("manifest.json", '"version": 1', '"version": 2'),
+        "contents",
+        "version '2', this program",
+    ),
     ("a hidden byte", edited("manifest.json", "{\n", "{ \n"), "contents", "is not written as it must be"),
     ("another head", edited("manifest.json", '"head": "', '"head": "0'), "chain", "its chain ends elsewhere"),
     ("other settings", edited("manifest.json", '"learning_rate": 0.3', '"learning_rate": 0.4'), "chain", "settings or"),
@@ -319,6 +325,13 @@ def with_usage(number: int, calls: int) -> Callable[[Run], Run]:
         days = list(run.days)
         days[number] = days[number].model_copy(update={"usage": days[number].usage.model_copy(update={"calls": calls})})
         return replace(run, days=tuple(days))
+
+    return change
+
+
+def with_failures(failures: dict[str, int]) -> Callable[[Run], Run]:
+    def change(run: Run) -> Run:
+        return replace(run, days=(run.days[0].model_copy(update={"failures": failures}), *run.days[1:]))
 
     return change
 
@@ -462,6 +475,8 @@ ROW_FORGERIES = [
     ("lessons invented", days_changed(counted(4, updates=5)), "counts", "updates is said to be 5, and is 0"),
     ("maturities invented", days_changed(counted(4, matured=5)), "counts", "matured is said to be 5, and is"),
     ("retrievals hidden", days_changed(counted(4, retrievals=0)), "counts", "retrievals is said to be 0"),
+    ("calls below zero", days_changed(with_failures({"reasked": -1})), "counts", "counts something below zero"),
+    ("words for failures", days_changed(with_failures({"a word\n": 1})), "counts", "is no name of a failure"),
     ("another dataset", days_changed(of_other_inputs), "settings", "memrl-rules 2025-01-02: rests on other tables"),
 ]
 

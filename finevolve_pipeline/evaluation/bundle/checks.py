@@ -7,6 +7,7 @@ whole run with everything that follows from it passes. What only data of one's o
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,10 +42,18 @@ from finevolve_pipeline.replay.journal import APPEND, MATURE, Manifest
 from finevolve_pipeline.tables import LEFT_OUT
 from finevolve_pipeline.universe import BENCHMARK, CODES
 
+LONGEST_NAME = 200
+"""Characters of a model's name."""
+
+_FAILURE = re.compile("[a-z_]{1,40}")
+
 Status = Literal["ok", "failed", "not run"]
 Place = tuple[str, str]
 """A sector-day: ISO session and code."""
 
+
+LONGEST_LINE = 500
+"""Characters of a message."""
 
 MOST_DRAWS, MOST_TERMS = 20_000, 200
 """What a bundle may ask of whoever verifies it."""
@@ -73,9 +82,15 @@ def checked(name: str, check: Callable[[], str]) -> Check:
     try:
         return Check(name, "ok", check())
     except NotRun as why:
-        return Check(name, "not run", str(why))
+        return Check(name, "not run", one_line(why))
     except (Refuted, FinEvolveError) as wrong:
-        return Check(name, "failed", str(wrong))
+        return Check(name, "failed", one_line(wrong))
+
+
+def one_line(told: object) -> str:
+    """A message that may quote a hostile text, as one line that does nothing to a terminal."""
+    text = str(told)[:LONGEST_LINE]
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def check_checksums(members: Mapping[str, bytes]) -> str:
@@ -159,6 +174,8 @@ class Checker:
             raise Refuted("the industries are not codes of the universe in its order")
         if header.evaluation.bootstrap_draws > MOST_DRAWS or header.evaluation.cosine_terms > MOST_TERMS:
             raise Refuted(f"its inference takes more than {MOST_DRAWS} draws or {MOST_TERMS} cosine terms")
+        if not header.submitter.isprintable():
+            raise Refuted("the submitter's name cannot be printed")
         if header.licence != LICENCE:
             raise Refuted("the licence note is another one than bundles have")
         keys = [run.key for run in self.content.runs]
@@ -273,6 +290,7 @@ class Checker:
                         raise Refuted(
                             f"run {run.key} {iso}: {name} is said to be {getattr(day.counts, name)}, and is {number}"
                         )
+                _require_plain(run, day)
                 _require_calls(run, day, rows.asked[iso])
         calls = sum(run.calls for run in self.content.runs)
         return f"{calls} calls, as many as the predictions and lessons of {len(self.sessions)} days take"
@@ -511,6 +529,17 @@ def _require_ranks(run: Run, shown: Sequence[Mapping[Any, Any]]) -> None:
             raise Refuted(f"run {run.key} {' '.join(place)}: ranks of its memories do not count from 1")
         if len({memory for _, memory in ranked}) < len(ranked):
             raise Refuted(f"run {run.key} {' '.join(place)}: a memory is retrieved twice")
+
+
+def _require_plain(run: Run, day: Manifest) -> None:
+    """Nothing is counted below zero, and names of failures and models are names."""
+    numbers = (*day.usage.model_dump().values(), *day.counts.model_dump().values(), *day.failures.values())
+    if min(numbers) < 0:
+        raise Refuted(f"run {run.key} {day.session}: counts something below zero")
+    odd = [name for name in day.failures if not _FAILURE.fullmatch(name)]
+    odd += [name for name in day.models if not name.isprintable() or len(name) > LONGEST_NAME]
+    if odd:
+        raise Refuted(f"run {run.key} {day.session}: {odd[0][:80]!r} is no name of a failure or a model")
 
 
 def _require_calls(run: Run, day: Manifest, asked: int) -> None:

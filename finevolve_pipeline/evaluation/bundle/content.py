@@ -333,14 +333,15 @@ def _header(data: bytes) -> Header:
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise ContentError(f"{MANIFEST}: is not the manifest of a bundle")
         if value.get("version") != VERSION:
-            raise ContentError(f"{MANIFEST}: version {str(value.get('version'))[:20]}, this program reads {VERSION}")
+            raise ContentError(f"{MANIFEST}: version {str(value.get('version'))[:20]!r}, this program reads {VERSION}")
         header = Header.model_validate(value)
+        is_canonical = header.text() == data
     except ValidationError as broken:
         first = broken.errors()[0]
         raise ContentError(f"{MANIFEST}: {'.'.join(map(str, first['loc']))}: {first['msg'][:120]}") from None
     except (ValueError, RecursionError) as broken:
         raise ContentError(f"{MANIFEST}: no JSON ({str(broken)[:80]})") from None
-    if header.text() != data:
+    if not is_canonical:
         raise ContentError(f"{MANIFEST}: is not written as it must be")
     return header
 

@@ -56,6 +56,12 @@ BARS = ("industry_bars", "benchmark_bars")
 """Tables that hold closes, by session."""
 
 
+class RunRefusedError(FinEvolveError):
+    """A run that does not go into a bundle, since it would not be believed."""
+
+    exit_code = 1
+
+
 @dataclass(frozen=True)
 class Facts:
     """What a bundle says beside its runs.

@@ -93,6 +93,7 @@ class Board(_Plain):
     horizons: tuple[int, ...]
     industries: int
     method: str
+    confidence: float
     digest: str
 
 
@@ -151,6 +152,7 @@ def _board(content: Content) -> Board:
         horizons=header.horizons,
         industries=len(header.industries),
         method=header.evaluation.headline,
+        confidence=header.evaluation.confidence,
         digest=digest_json(alike),
     )
 
@@ -335,7 +337,7 @@ def _board_view(number: int, board: Board, rows: Sequence[Standing]) -> BoardVie
     return BoardView(
         title=f"Dataset {number}: {board.first_session} to {board.last_session}",
         lead=f"{board.sessions} sessions, {board.industries} industries, horizons of {horizons} sessions, "
-        f"{board.method} correlations. Runs on other news, labels or settings stand in another table "
+        f"{board.method.capitalize()} correlations. Runs on other news, labels or settings stand in another table "
         f"(this one: {board.digest[:12]}).",
         gains=text_table(
             "Mean gain over Pipe, with interval and Holm's p",
@@ -346,12 +348,12 @@ def _board_view(number: int, board: Board, rows: Sequence[Standing]) -> BoardVie
                     *_named(one),
                     _gain(one.row.gain, one.row),
                     *(_difference(one.row, metric) for metric in METRICS),
-                    one.entry.level,
+                    f"{LEVELS.index(one.entry.level)} of {len(LEVELS) - 1}",
                 )
                 for one in rows
             ],
             numeric_from=4,
-            notes=("Gain: mean of both differences. A difference whose interval holds 0 is not told from noise.",),
+            notes=(_told_from_noise(board, rows), "Gain: mean of both differences. Checked: see the levels below."),
         ),
         coefficients=text_table(
             "Coefficients on common cells, with intervals",
@@ -378,6 +380,23 @@ def _board_view(number: int, board: Board, rows: Sequence[Standing]) -> BoardVie
             numeric_from=5,
         ),
     )
+
+
+def _told_from_noise(board: Board, rows: Sequence[Standing]) -> str:
+    """How many differences of the table are more than noise, in words."""
+    tested = [
+        value.p
+        for one in rows
+        for value in one.row.values
+        if (value.horizon, value.quantity) == (ALL_HORIZONS, "difference") and value.p is not None
+    ]
+    level = f"{board.confidence:.0%}, Holm's p"
+    if not tested:
+        return "No difference from Pipe could be tested."
+    found = sum(p < 1 - board.confidence for p in tested)
+    if not found:
+        return f"No mean difference from Pipe is told from noise ({len(tested)} tests, {level})."
+    return f"{found} of {len(tested)} mean differences from Pipe are told from noise ({level})."
 
 
 def _named(one: Standing) -> tuple[str, str, str]:

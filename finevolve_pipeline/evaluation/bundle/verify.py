@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import pandas as pd
 
 from finevolve_pipeline.evaluation.bundle.archive import Archive, read_archive
-from finevolve_pipeline.evaluation.bundle.checks import Check, Checker, check_checksums, checked
+from finevolve_pipeline.evaluation.bundle.checks import Check, Checker, check_checksums, checked, one_line
 from finevolve_pipeline.evaluation.bundle.content import Content, ContentError, read_content
 from finevolve_pipeline.evaluation.bundle.own import OwnChecker, OwnData
 
@@ -95,7 +95,7 @@ def verify_archive(name: str, archive: Archive, own: OwnData | None, reach: Reac
     try:
         content = read_content(archive.members)
     except ContentError as unreadable:
-        return Verification(name, archive.digest, (*checks, Check("contents", "failed", str(unreadable))))
+        return Verification(name, archive.digest, (*checks, Check("contents", "failed", one_line(unreadable))))
     checks.append(Check("contents", "ok", f"{len(archive.members)} members, {len(content.runs)} runs"))
     checker = Checker(content)
     checks += checker.results()
