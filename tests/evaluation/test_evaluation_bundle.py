@@ -39,6 +39,7 @@ from finevolve_pipeline.llm.stand_in import StandIn
 from finevolve_pipeline.universe import BENCHMARK
 
 PIPE, MEMRL, REFLEXION = 0, 1, 2
+PIPES_MEMORY = {"session": "2025-01-02", "phase": "append", "memory_id": "2025-01-02/801010"}
 
 Members = dict[str, bytes]
 
@@ -475,6 +476,18 @@ ROW_FORGERIES = [
     ("lessons invented", days_changed(counted(4, updates=5)), "counts", "updates is said to be 5, and is 0"),
     ("maturities invented", days_changed(counted(4, matured=5)), "counts", "matured is said to be 5, and is"),
     ("retrievals hidden", days_changed(counted(4, retrievals=0)), "counts", "retrievals is said to be 0"),
+    (
+        "a Pipe that asks nobody",
+        rows_changed("predictions", lambda f: f.assign(prompt_digest=""), PIPE),
+        "prompts",
+        "run pipe-rules 2025-01-02 801010: no model was asked, so it is not Pipe",
+    ),
+    (
+        "a Pipe with memories",
+        rows_changed("memories", lambda f: f.reindex([0]).assign(**PIPES_MEMORY), PIPE),
+        "prompts",
+        "run pipe-rules: has 1 rows of memories, so it is not Pipe",
+    ),
     ("calls below zero", days_changed(with_failures({"reasked": -1})), "counts", "counts something below zero"),
     ("words for failures", days_changed(with_failures({"a word\n": 1})), "counts", "is no name of a failure"),
     ("another dataset", days_changed(of_other_inputs), "settings", "memrl-rules 2025-01-02: rests on other tables"),

@@ -325,7 +325,11 @@ class Checker:
         return f"{number} outcomes behind lessons, each known that very day"
 
     def prompts(self) -> str:
-        """Sectors without experience were asked Pipe's prompt, sectors with experience another; all saw one news."""
+        """Sectors without experience were asked Pipe's prompt, sectors with experience another; all saw one news. What
+        is called Pipe asks a model about every sector-day, and keeps nothing."""
+        for run in self.content.runs:
+            if run.experiment.mechanism == PIPE:
+                _require_pipe(run)
         number = 0
         for run in self.content.runs:
             pipe = next(one for one in self._beside(run) if one.experiment.mechanism == PIPE)
@@ -338,7 +342,7 @@ class Checker:
                     raise Refuted(
                         f"{where}: saw {mine[1]} articles and lacked {mine[2]}, Pipe {theirs[1]}, {theirs[2]}"
                     )
-                if not mine[0] or not theirs[0]:
+                if not mine[0]:
                     continue
                 if (mine[0] == theirs[0]) == (place in shown):
                     what = "no other prompt than Pipe, though it was shown memories"
@@ -529,6 +533,18 @@ def _require_ranks(run: Run, shown: Sequence[Mapping[Any, Any]]) -> None:
             raise Refuted(f"run {run.key} {' '.join(place)}: ranks of its memories do not count from 1")
         if len({memory for _, memory in ranked}) < len(ranked):
             raise Refuted(f"run {run.key} {' '.join(place)}: a memory is retrieved twice")
+
+
+def _require_pipe(run: Run) -> None:
+    """A forecast without a model, or one with experience, would be no measure for the others."""
+    predictions = run.rows["predictions"]
+    unasked = predictions[predictions["prompt_digest"] == ""]
+    if len(unasked):
+        row = unasked.iloc[0]
+        raise Refuted(f"run {run.key} {row['session']} {row['code']}: no model was asked, so it is not Pipe")
+    for name in ("retrievals", "memories", "evidence"):
+        if len(run.rows[name]):
+            raise Refuted(f"run {run.key}: has {len(run.rows[name])} rows of {name}, so it is not Pipe")
 
 
 def _require_plain(run: Run, day: Manifest) -> None:
