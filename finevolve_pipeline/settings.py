@@ -37,7 +37,7 @@ SEED_MARK = "@"
 addresses and shells take it as it is."""
 
 LARGEST_SEED = 999
-MOST_SEEDS = 32
+MOST_SEEDS = 16
 
 FRAME_TOKENS = 2500
 """Tokens kept for instructions, market data and dates of a prompt."""

@@ -104,7 +104,7 @@ def test_the_working_directory_is_searched_before_the_packaged_defaults(home: Pa
         ("[experiments]\nseeds = [-1]\n", "experiments.seeds.0: Input should be greater than or equal to 0"),
         ("[experiments]\nseeds = [0, 1000]\n", "experiments.seeds.1: Input should be less than or equal to 999"),
         ("[experiments]\nseeds = [true]\n", "experiments.seeds.0: Input should be a valid integer"),
-        (f"[experiments]\nseeds = {list(range(33))}\n", "experiments.seeds: Tuple should have at most 32 items"),
+        (f"[experiments]\nseeds = {list(range(17))}\n", "experiments.seeds: Tuple should have at most 16 items"),
         ("[market]\nfirst_session = 2024-12-20\n", "bars are needed from"),
         ("[market]\nlast_session = 2026-03-20\n", "lies before the window's end"),
         ("[news]\nlast_day = 2026-01-01\n", "lies outside the news span"),

@@ -166,6 +166,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     results.print(table)
 
 
+def fits(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the terminal is wide enough for a table in which no cell is broken."""
+    widths = [max(map(_longest_line, cells)) for cells in zip(columns, *rows, strict=True)]
+    return sum(widths) + len(widths) - 1 <= results.width
+
+
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> Table:
     table = Table(
         title=Text(title, style="bold"),

@@ -32,7 +32,7 @@ from assets.planning import (
 )
 from assets.publishing import report_is_fresh
 from finevolve_pipeline.cli.dagster_home import open_instance
-from finevolve_pipeline.cli.inspect import print_ic
+from finevolve_pipeline.cli.ic import print_ic
 from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, progress_bar
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import ExperimentLockedError, FinEvolveError, ReplayMismatchError, SettingsError

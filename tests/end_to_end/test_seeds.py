@@ -40,14 +40,19 @@ def replays_of(home: Path, key: str) -> dict[str, str]:
     return {path: digest for path, digest in contents(home, ["replay"]).items() if path.startswith(f"replay/{key}/")}
 
 
-def test_seed_0_is_the_run_without_seeds_byte_for_byte(
-    finevolve: Command, imported: Path, seeded: Path, tmp_path: Path
-) -> None:
-    home = copied(imported, tmp_path / "home")
-    finevolve("run", home=home, config=config_with(tmp_path, "[0]")).expect()
-    alone = contents(home, ["replay"])
-    assert len(alone) == 2 * (4 * len(SESSIONS) + 1)
-    assert alone == replays_of(seeded, KEYS[0]) | replays_of(seeded, KEYS[3])
+@pytest.fixture(scope="module")
+def alone(finevolve: Command, imported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which everything has been run with seed 0 alone. Look, do not touch."""
+    folder = tmp_path_factory.mktemp("alone")
+    home = copied(imported, folder / "home")
+    finevolve("run", home=home, config=config_with(folder, "[0]")).expect()
+    return home
+
+
+def test_seed_0_is_the_run_without_seeds_byte_for_byte(alone: Path, seeded: Path) -> None:
+    found = contents(alone, ["replay"])
+    assert len(found) == 2 * (4 * len(SESSIONS) + 1)
+    assert found == replays_of(seeded, KEYS[0]) | replays_of(seeded, KEYS[3])
 
 
 def test_every_seed_has_predictions_of_its_own(seeded: Path) -> None:
@@ -59,30 +64,28 @@ def test_every_seed_has_predictions_of_its_own(seeded: Path) -> None:
 
 
 def test_seeds_added_later_leave_what_is_stored(
-    finevolve: Command, imported: Path, seeded: Path, config: Path, tmp_path: Path
+    finevolve: Command, alone: Path, seeded: Path, config: Path, tmp_path: Path
 ) -> None:
-    home = copied(imported, tmp_path / "home")
-    finevolve("run", home=home, config=config_with(tmp_path, "[2]")).expect()
+    home = copied(alone, tmp_path / "home")
     told = finevolve("status", "--json", home=home, config=config).expect().document["experiments"]
     assert {key: facts["done"] for key, facts in told.items()} == {
-        key: len(SESSIONS) if key.endswith("@2") else 0 for key in KEYS
+        key: 0 if "@" in key else len(SESSIONS) for key in KEYS
     }
     finevolve("run", home=home, config=config).expect()
     assert contents(home) == contents(seeded)
 
 
 def test_one_that_died_goes_on_and_ends_with_the_same_bytes(
-    finevolve: Command, imported: Path, seeded: Path, config: Path, tmp_path: Path
+    finevolve: Command, seeded: Path, config: Path, tmp_path: Path
 ) -> None:
-    home = copied(imported, tmp_path / "home")
-    key = "mem0-rules-noisy@1"
-    chosen = ["--mechanism", "mem0", "--seed", "1"]
-    finevolve("run", *chosen, "--to", str(SESSIONS[1]), home=home, config=config).expect()
-    assert ReplayStore(home / "replay").experiments() == (key,)
-    death = ("finevolve_pipeline.replay.journal.write_atomically", "before", 2, f"/{SESSIONS[3]}/")
+    home, key = copied(seeded, tmp_path / "home"), "mem0-rules-noisy@1"
+    finevolve("reset", key, "--from", str(SESSIONS[2]), "--yes", home=home, config=config).expect()
+    death = ("finevolve_pipeline.replay.journal.write_atomically", "before", 2, f"/{SESSIONS[4]}/")
     dead = finevolve(key, key, str(FIRST), str(LAST), home=home, config=config, death=death, replay=True)
     assert dead.code == -signal.SIGKILL
-    finevolve("run", home=home, config=config).expect()
+    assert ReplayStore(home / "replay").sessions(key) == SESSIONS[:4]
+    told = finevolve("run", "--mechanism", "mem0", "--seed", "1", "--json", home=home, config=config).expect().document
+    assert list(told["experiments"]) == [key]
     assert contents(home) == contents(seeded)
 
 

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import datetime as dt
 import io
+import json
 import math
 import re
 from pathlib import Path
@@ -27,12 +28,8 @@ from finevolve_pipeline.evaluation.case import (
     SectorDay,
     Source,
 )
-from finevolve_pipeline.evaluation.comparison import (
-    compare_with_pipe,
-    ic_matrix,
-    table2_markdown,
-    table2_rows,
-)
+from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
+from finevolve_pipeline.evaluation.layout import table2, table2_markdown
 from finevolve_pipeline.evaluation.report import PlantedTruth, ReportFiles, ReportInputs, build_report
 from finevolve_pipeline.market.context import MarketContext, TrailingReturn
 from finevolve_pipeline.news.block import NewsItem
@@ -170,7 +167,7 @@ def page(source: str) -> Page:
 
 
 def test_the_page_shows_the_headline_table_and_claims_nothing_about_chance(inputs: ReportInputs, page: Page) -> None:
-    for line in table2_markdown(table2_rows(inputs.comparison)).splitlines()[2:8]:
+    for line in table2_markdown(table2(inputs.comparison, stages=("overall",))).splitlines()[4:10]:
         _, label, *numbers = (part.strip() for part in line.strip("|").split("|"))
         assert " ".join([label, *numbers]) in page.text
     assert "Backbone rules, against Pipe without experience" in page.text
@@ -258,6 +255,20 @@ def test_no_csv_cell_starts_a_formula(built: ReportFiles) -> None:
         assert not runs
 
 
+def test_table_two_is_there_in_four_formats(inputs: ReportInputs, built: ReportFiles) -> None:
+    tables = {suffix: (built.folder / f"tables/table2.{suffix}").read_text("utf-8") for suffix in FORMATS}
+    for stage in ("Overall", "Cold start", "Exploitation"):
+        assert f"## {stage}, Spearman" in tables["md"]
+        assert f"\\caption{{{stage}, Spearman}}" in tables["tex"]
+    rows = json.loads(tables["json"])["rows"]
+    runs = inputs.comparison[["backbone", "mechanism"]].drop_duplicates()
+    assert len(rows) == len(runs) * 3 * 2
+    assert len(tables["csv"].splitlines()) == 1 + len(rows) * 2 * (3 + 1)
+
+
+FORMATS = ("md", "csv", "tex", "json")
+
+
 def test_equal_inputs_give_equal_bytes(built: ReportFiles, tmp_path: Path) -> None:
     again = build_report(tmp_path / "again", world(world_settings()))
     assert again.names == built.names
@@ -288,7 +299,7 @@ def test_the_headline_method_is_a_setting(tmp_path: Path) -> None:
     assert "Overall, Pearson, common cells" in page.text
     assert "Overall, Spearman" not in page.text
     assert "Planted truth" not in page.text
-    first = table2_markdown(table2_rows(inputs.comparison, method="pearson")).splitlines()[3]
+    first = table2_markdown(table2(inputs.comparison, methods=("pearson",))).splitlines()[5]
     assert " ".join(part.strip() for part in first.strip("|").split("|")[1:]) in page.text
 
 

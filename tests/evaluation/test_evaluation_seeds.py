@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_evaluation_report import world, world_settings
 
-from finevolve_pipeline.evaluation.comparison import compare_with_pipe, table2_rows
+from finevolve_pipeline.evaluation.comparison import compare_with_pipe
+from finevolve_pipeline.evaluation.layout import table2_rows
 from finevolve_pipeline.evaluation.report import seeds_view, words
 from finevolve_pipeline.evaluation.report.sections import TableView
 from finevolve_pipeline.evaluation.report.seeds_view import seed_tables

@@ -13,12 +13,13 @@ from markupsafe import Markup
 
 from finevolve_pipeline.digests import digest_bytes, digest_json
 from finevolve_pipeline.evaluation import diagnostics
-from finevolve_pipeline.evaluation.comparison import frame_csv, table2_csv, table2_markdown, table2_rows
 from finevolve_pipeline.evaluation.folders import whole_folder
+from finevolve_pipeline.evaluation.layout import table2, table2_csv, table2_json, table2_latex, table2_markdown
 from finevolve_pipeline.evaluation.report import news_coverage, sections
 from finevolve_pipeline.evaluation.report.case_pages import CasePage, case_page, case_table, page_name
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.sections import Evaluation
+from finevolve_pipeline.spreadsheet import frame_csv
 
 __all__ = ["ReportFiles", "ReportInputs", "build_report"]
 
@@ -65,10 +66,13 @@ def build_report(target: Path, inputs: ReportInputs) -> ReportFiles:
 
 def _tables(evaluation: Evaluation) -> Mapping[str, str]:
     inputs = evaluation.inputs
-    table2 = table2_rows(inputs.comparison, method=evaluation.method)
+    tested, confidence = (inputs.comparison, inputs.inference), inputs.settings.evaluation.confidence
+    headline, whole = table2(*tested, confidence, methods=(evaluation.method,)), table2(*tested, confidence)
     return {
-        "tables/table2.md": table2_markdown(table2),
-        "tables/table2.csv": table2_csv(table2),
+        "tables/table2.md": table2_markdown(headline),
+        "tables/table2.tex": table2_latex(headline),
+        "tables/table2.csv": table2_csv(whole),
+        "tables/table2.json": table2_json(whole),
         "tables/ic_matrix.csv": frame_csv(inputs.ic_matrix),
         "tables/comparison.csv": frame_csv(inputs.comparison),
         "tables/daily_csic.csv": frame_csv(evaluation.daily),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -11,6 +11,7 @@ import pandas as pd
 from finevolve_pipeline.evaluation.case import CaseStudy
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
+from finevolve_pipeline.tables import Inference, empty
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class ReportInputs:
         truth: what was planted, for a synthetic world.
         cases: sector-days that get a page of their own.
         case_reason: why these, in words.
+        inference: `Inference`; empty: nothing has been tested.
     """
 
     settings: Settings
@@ -63,6 +65,7 @@ class ReportInputs:
     truth: PlantedTruth | None = None
     cases: tuple[CaseStudy, ...] = ()
     case_reason: str = ""
+    inference: pd.DataFrame = field(default_factory=lambda: empty(Inference))
 
     @property
     def sessions(self) -> tuple[str, ...]:

@@ -14,16 +14,8 @@ from functools import cached_property
 import pandas as pd
 
 from finevolve_pipeline.evaluation import diagnostics, ic
-from finevolve_pipeline.evaluation.comparison import (
-    ALL_HORIZONS,
-    Table2Row,
-    by_backbone,
-    experiment_label,
-    format_coefficient,
-    mechanism_label,
-    table2_notes,
-    table2_rows,
-)
+from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, experiment_label, mechanism_label
+from finevolve_pipeline.evaluation.layout import Table2Row, by_backbone, format_coefficient, table2_notes, table2_rows
 from finevolve_pipeline.evaluation.published import PUBLISHED_METHOD, published_comparison
 from finevolve_pipeline.evaluation.report import figures
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs

@@ -13,12 +13,8 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation import ic
-from finevolve_pipeline.evaluation.comparison import (
-    ALL_HORIZONS,
-    format_coefficient,
-    format_gain,
-    mechanism_label,
-)
+from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, mechanism_label
+from finevolve_pipeline.evaluation.layout import format_coefficient, format_gain
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.sections import TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
@@ -76,7 +72,7 @@ def _floor_row(row: Mapping[Any, Any], words: Words) -> list[str]:
         format_coefficient(row["seed_sd"]),
         format_coefficient(row["standard_error"]),
         "–" if math.isnan(row["seed_share"]) else f"{row['seed_share']:.0%}",
-        format_gain(row["gain"]),
+        "–" if row["mechanism"] == PIPE else format_gain(row["gain"]),
         format_coefficient(row["gain_standard_error"]),
         format_coefficient(row["floor"]),
         "–" if math.isnan(row["exceeds"]) else words("yes" if row["exceeds"] else "no"),
