@@ -131,7 +131,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             manifests=manifests(graph, store, ran),
             truth=_truth(store.home / TRUTH),
             cases=_cases(graph, store, chosen.places, alpha),
-            case_reason=chosen.reason,
+            choice=chosen,
         ),
     )
     write_atomically(store.home / RECIPE, recipe.encode())

@@ -6,7 +6,7 @@ What lives here: differences. What must not: correlations (see `ic`), rows of ta
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,9 @@ PIPE = "pipe"
 ALL_HORIZONS = 0
 """Value of the column `horizon` for the mean over the horizons."""
 
+_NAMED = 4
+"""Undefined coefficients that are named in a note; the others are counted."""
+
 _LABELS = {
     "pipe": "Pipe",
     "mem0": "Mem0",
@@ -49,10 +52,15 @@ def mechanism_label(mechanism: str) -> str:
     return _LABELS.get(mechanism, mechanism)
 
 
-def experiment_label(experiment: Experiment) -> str:
-    """How people write which run of a backbone it is: `Mem0`, or `Mem0, seed 1`."""
+def experiment_label(experiment: Experiment, words: Callable[..., str] = str.format) -> str:
+    """How people write which run of a backbone it is: `Mem0`, or `Mem0, seed 1`.
+
+    Args:
+        experiment: the run.
+        words: fills a text's braces from keywords, in the language that is wanted; English by default.
+    """
     name = mechanism_label(experiment.mechanism)
-    return f"{name}, seed {experiment.seed}" if experiment.seed else name
+    return words("{mechanism}, seed {seed}", mechanism=name, seed=experiment.seed) if experiment.seed else name
 
 
 def ic_matrix(

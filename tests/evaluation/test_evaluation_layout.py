@@ -490,7 +490,7 @@ def tables(draw: st.DrawFn) -> Table2:
         for metric in ("tsIC", "csIC")
     ]
     columns = ["backbone", "mechanism", "stage", "metric", "method", "horizon", "value", "pipe", "gain"]
-    comparison = conform(pd.DataFrame(rows, columns=columns), Comparison, "test")
+    comparison = conform(pd.DataFrame(rows, columns=columns).assign(seeds=1), Comparison, "test")
     tests = inference(
         *(
             replace(Inferred(name, metric, horizon, draw(NUMBERS), draw(SHARES), draw(SHARES)), backbone="b")

@@ -13,14 +13,13 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation import ic
-from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, mechanism_label
+from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, experiment_label, mechanism_label
 from finevolve_pipeline.evaluation.layout import format_coefficient, format_gain
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
-from finevolve_pipeline.evaluation.report.sections import TableView, text_table
+from finevolve_pipeline.evaluation.report.views import TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.seeds import differences, noise_floor, samples_of_pipe
 from finevolve_pipeline.evaluation.stages import OVERALL
-from finevolve_pipeline.settings import Experiment
 
 
 def seed_tables(inputs: ReportInputs, inference: pd.DataFrame, words: Words) -> tuple[TableView, ...]:
@@ -50,13 +49,19 @@ def _headline(frame: pd.DataFrame, inputs: ReportInputs) -> pd.DataFrame:
 
 
 def _floor_table(backbone: str, floor: pd.DataFrame, inputs: ReportInputs, words: Words) -> TableView:
-    columns = (
-        *("Mechanism", "Coefficient", "Seeds", "Mean over seeds", "SD over seeds", "SE over sessions"),
-        *("Variance due to the seed", "Gain over Pipe", "SE of the gain", "Noise floor", "Above the floor?"),
-    )
+    columns = [
+        *(words("Mechanism"), words("Coefficient"), words("Seeds"), words("Mean over seeds"), words("SD over seeds")),
+        *(
+            words("SE over sessions"),
+            words("Variance due to the seed"),
+            words("Gain over Pipe"),
+            words("SE of the gain"),
+        ),
+        *(words("Noise floor"), words("Above the floor?")),
+    ]
     return text_table(
         words("Seeds and noise floor, backbone {backbone}", backbone=backbone),
-        [words(column) for column in columns],
+        columns,
         [_floor_row(row, words) for row in floor.to_dict("records")],
         2,
         _floor_notes(backbone, floor, inputs, words),
@@ -75,7 +80,7 @@ def _floor_row(row: Mapping[Any, Any], words: Words) -> list[str]:
         "–" if row["mechanism"] == PIPE else format_gain(row["gain"]),
         format_coefficient(row["gain_standard_error"]),
         format_coefficient(row["floor"]),
-        "–" if math.isnan(row["exceeds"]) else words("yes" if row["exceeds"] else "no"),
+        "–" if math.isnan(row["exceeds"]) else words("yes") if row["exceeds"] else words("no"),
     ]
 
 
@@ -126,7 +131,9 @@ def _pairs_table(backbone: str, pairs: pd.DataFrame, inputs: ReportInputs, words
     rows = []
     for (first, second), part in pairs.groupby(["first", "second"], sort=False):
         found = part.set_index(["metric", "horizon"])["difference"].to_dict()
-        name = f"{_run(experiments[str(second)], words)} − {_run(experiments[str(first)], words)}"
+        name = (
+            f"{experiment_label(experiments[str(second)], words)} − {experiment_label(experiments[str(first)], words)}"
+        )
         rows.append([name, *_gains(found, columns)])
     return text_table(
         words("Pipe against Pipe, backbone {backbone}", backbone=backbone),
@@ -137,8 +144,3 @@ def _pairs_table(backbone: str, pairs: pd.DataFrame, inputs: ReportInputs, words
 
 def _gains(found: Mapping[Any, float], columns: Sequence[tuple[str, int]]) -> list[str]:
     return [format_gain(found.get(column, math.nan)) for column in columns]
-
-
-def _run(experiment: Experiment, words: Words) -> str:
-    name = mechanism_label(experiment.mechanism)
-    return words("{name}, seed {seed}", name=name, seed=experiment.seed)
