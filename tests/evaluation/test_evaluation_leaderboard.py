@@ -106,8 +106,8 @@ def test_a_bundle_that_is_sent_twice_counts_once() -> None:
 @pytest.mark.parametrize(
     ("p", "sentence"),
     [
-        (0.2, "No mean difference from Pipe is told from noise (2 tests, 95%, Holm's p)."),
-        (0.01, "2 of 2 mean differences from Pipe are told from noise (95%, Holm's p)."),
+        (0.2, "No mean difference from Pipe is told from noise (2 tests, 95 %, Holm's p)."),
+        (0.01, "2 of 2 mean differences from Pipe are told from noise (95 %, Holm's p)."),
         (None, "No difference from Pipe could be tested."),
     ],
 )

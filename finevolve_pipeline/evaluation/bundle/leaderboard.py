@@ -21,19 +21,21 @@ from pydantic import BaseModel, ConfigDict
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.evaluation.bundle.content import Content, Run
 from finevolve_pipeline.evaluation.bundle.verify import LEVELS, REFUSED, Verification
-from finevolve_pipeline.evaluation.comparison import (
-    ALL_HORIZONS,
-    PIPE,
-    format_coefficient,
-    format_gain,
-    frame_csv,
-    mechanism_label,
-)
+from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, mechanism_label
 from finevolve_pipeline.evaluation.folders import whole_folder
 from finevolve_pipeline.evaluation.ic import COMMON, METRICS
-from finevolve_pipeline.evaluation.report.sections import TableView, text_table
+from finevolve_pipeline.evaluation.layout.numbers import (
+    format_coefficient,
+    format_gain,
+    format_interval,
+    format_p,
+    format_percent,
+)
+from finevolve_pipeline.evaluation.report.views import TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
+from finevolve_pipeline.evaluation.significance import beyond_noise
 from finevolve_pipeline.evaluation.stages import OVERALL
+from finevolve_pipeline.spreadsheet import frame_csv
 
 _REPORT = Path(__file__).parent.parent / "report"
 PAGE, TABLE, DOCUMENT = "index.html", "leaderboard.csv", "leaderboard.json"
@@ -390,10 +392,10 @@ def _told_from_noise(board: Board, rows: Sequence[Standing]) -> str:
         for value in one.row.values
         if (value.horizon, value.quantity) == (ALL_HORIZONS, "difference") and value.p is not None
     ]
-    level = f"{board.confidence:.0%}, Holm's p"
+    level = f"{format_percent(board.confidence)}, Holm's p"
     if not tested:
         return "No difference from Pipe could be tested."
-    found = sum(p < 1 - board.confidence for p in tested)
+    found = sum(beyond_noise(p, board.confidence) is True for p in tested)
     if not found:
         return f"No mean difference from Pipe is told from noise ({len(tested)} tests, {level})."
     return f"{found} of {len(tested)} mean differences from Pipe are told from noise ({level})."
@@ -411,7 +413,7 @@ def _difference(row: Row, metric: str) -> str:
     if row.mechanism == PIPE:
         return "–"
     value = row.value(metric, ALL_HORIZONS, "difference")
-    p = "" if value.p is None else f" p {value.p:.3f}"
+    p = "" if value.p is None else f", p {format_p(value.p)}"
     return format_gain(_number(value.value)) + _interval(value) + p
 
 
@@ -420,7 +422,8 @@ def _level(value: Value) -> str:
 
 
 def _interval(value: Value) -> str:
-    return "" if value.low is None or value.high is None else f" [{value.low:+.3f}, {value.high:+.3f}]"
+    low, high = _number(value.low), _number(value.high)
+    return "" if math.isnan(low) or math.isnan(high) else f" ({format_interval(low, high)})"
 
 
 def _number(value: float | None) -> float:
