@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from finevolve_pipeline.cli.alerts import alerts_group
+from finevolve_pipeline.cli.bundle import bundle_command, leaderboard_command, verify_command
 from finevolve_pipeline.cli.cache import cache_group
 from finevolve_pipeline.cli.crawl import coverage_command, crawl_command
 from finevolve_pipeline.cli.experience import case_command, memory_command
@@ -73,6 +74,9 @@ for command in (
     audit_command,
     reset_command,
     export_group,
+    bundle_command,
+    verify_command,
+    leaderboard_command,
     doctor_command,
     alerts_group,
 ):
