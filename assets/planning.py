@@ -113,6 +113,7 @@ def want(
         },
         "matured_alpha": _keys(sessions),
         "alpha": (SINGLE,),
+        "label_bases": (SINGLE,),
         "ic_by_experiment": chosen,
         "ic_matrix": (SINGLE,),
         "comparison": (SINGLE,),
@@ -200,7 +201,7 @@ INPUT_LAYERS = (
     Layer(("articles", "tagged_articles", "benchmark_news"), _one_range),
     Layer(("industry_bars", "benchmark_bars"), _one_range),
     Layer(("news_window", "matured_alpha"), _one_range),
-    Layer(("alpha",), _each),
+    Layer(("alpha", "label_bases"), _each),
 )
 """Everything up to the replay."""
 

@@ -30,6 +30,9 @@ alpha [market; pandas, parquet]
   partitions: one
   reads: benchmark_bars, industry_bars
   checks: agrees_with_matured_alpha!
+label_bases [market; pandas, parquet]
+  partitions: one
+  reads: benchmark_bars, industry_bars
 articles [news; pandas, parquet]
   partitions: 2024-01-01 .. 2026-06-01 (883)
   reads: articles, raw_news
