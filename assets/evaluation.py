@@ -1,4 +1,7 @@
-"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, report, benchmark_release. No formula lives here."""
+"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, sensitivity, report, benchmark_release.
+
+No formula lives here.
+"""
 
 from typing import Any
 
@@ -9,6 +12,7 @@ from assets.partitioned import OWNER, Presentation, table_asset
 from assets.plots import bars
 from assets.publishing import publish_release, publish_report
 from finevolve_pipeline.evaluation.comparison import table2_markdown, table2_rows
+from finevolve_pipeline.evaluation.sensitivity import survivals
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
 from resources.table_store import TableStore
@@ -37,6 +41,13 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
 
     def describe_comparison(frame: pd.DataFrame) -> dict[str, Any]:
         return {"table": dg.MetadataValue.md(table2_markdown(table2_rows(frame, method=headline)))}
+
+    def describe_sensitivity(frame: pd.DataFrame) -> dict[str, Any]:
+        fates = survivals(frame)
+        return {
+            "changes": {f"{fate.backbone} {fate.variant} {fate.stage}": fate.outcome for fate in fates},
+            "differences_that_change": sum(len(fate.moved) for fate in fates),
+        }
 
     @dg.asset(
         deps=["comparison", "ic_matrix", "replay", "alpha", "tagged_articles", "benchmark_news", "news_window"],
@@ -99,6 +110,16 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
             ),
             None,
             ["ic_matrix"],
+        ),
+        table_asset(
+            tables["sensitivity"],
+            Presentation(
+                GROUP,
+                "Does the conclusion survive? The same predictions, evaluated with one thing changed at a time.",
+                describe=describe_sensitivity,
+            ),
+            None,
+            ["replay", "label_bases"],
         ),
         report,
         benchmark_release,

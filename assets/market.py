@@ -118,7 +118,7 @@ def market_assets(graph: Graph, partitions: Partitions, home: Path) -> list[dg.A
             tables["label_bases"],
             Presentation(
                 GROUP,
-                "The same from the close of t, the next open and the next close: for the sensitivity of the evaluation.",
+                "The same from the close of t, the next open and the next close, for the evaluation's sensitivity.",
                 describe=_bases,
             ),
             None,

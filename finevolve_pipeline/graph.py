@@ -19,7 +19,7 @@ import pandas as pd
 from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.errors import MissingPartitionError
-from finevolve_pipeline.evaluation import comparison, ic
+from finevolve_pipeline.evaluation import comparison, ic, sensitivity
 from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.market import alpha
@@ -198,6 +198,7 @@ class Graph:
             self._ic_by_experiment(),
             self._ic_matrix(),
             self._comparison(),
+            self._sensitivity(),
         )
         return {table.name: table for table in listed}
 
@@ -471,6 +472,36 @@ class Graph:
             inputs,
             build,
             self._evaluation_version(),
+        )
+
+    def _sensitivity(self) -> Table:
+        keys = tuple(experiment.key for experiment in self.settings.all_experiments)
+
+        def inputs(_: str, reader: TableReader) -> tuple[Input, ...]:
+            ran = [Input("replay", key) for key in keys if reader.digest("replay", key) is not None]
+            return (*ran, Input("label_bases", SINGLE))
+
+        def build(_: str, reader: TableReader) -> pd.DataFrame:
+            ran = [item.partition for item in inputs("", reader) if item.table == "replay"]
+            runs = {self.settings.experiment(key): reader.read("replay", key) for key in ran}
+            return sensitivity.sensitivity(runs, reader.read("label_bases", SINGLE), self.settings)
+
+        cutoffs = {name: day.isoformat() for name, day in self.settings.knowledge_cutoffs.items()}
+        return Table(
+            "sensitivity",
+            tables.Sensitivity,
+            (SINGLE,),
+            inputs,
+            build,
+            code_version(
+                "finevolve_pipeline.evaluation.sensitivity",
+                settings={
+                    "evaluation": self._evaluation_version(),
+                    "knowledge_cutoffs": cutoffs,
+                    "horizons": list(self.settings.benchmark.horizons),
+                    "sessions": _keys((self.sessions[0], self.sessions[-1])),
+                },
+            ),
         )
 
     def _comparison(self) -> Table:

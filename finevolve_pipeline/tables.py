@@ -282,9 +282,7 @@ class Sensitivity(Contract):
     p: float = _text("two-sided p-value of zero", ge=0, le=1, nullable=True)
     p_holm: float = _text("Holm's adjusted p: over variant, backbone and quantity", ge=0, le=1, nullable=True)
     finding: str = _text("above or below zero beyond noise by p_holm", isin=["above", "below", "noise", "untested"])
-    change: str = _text(
-        "the finding beside the headline's", isin=["same", "new", "weaker", "reversed", "untested"]
-    )
+    change: str = _text("the finding beside the headline's", isin=["same", "new", "weaker", "reversed", "untested"])
 
 
 CONTRACTS: dict[str, type[Contract]] = {
