@@ -21,13 +21,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-import numpy as np
 import pandas as pd
 from scipy import stats
 
 from finevolve_pipeline.evaluation import ic
 from finevolve_pipeline.evaluation.comparison import PIPE
-from finevolve_pipeline.evaluation.inference import adjusted, holm, infer
+from finevolve_pipeline.evaluation.inference import Scope, adjusted, infer_within
 from finevolve_pipeline.evaluation.stages import EXPLOITATION, OVERALL
 from finevolve_pipeline.market.alpha import BASES
 from finevolve_pipeline.settings import EvaluationSettings, Experiment, Settings
@@ -258,7 +257,7 @@ def within_span(
 def _inferred(panels: Mapping[Experiment, ic.Panel], variant: Variant) -> pd.DataFrame:
     """Levels and differences of a variant's panels, with Holm's p over each backbone's."""
     if variant.cells == ic.COMMON:
-        return _tested(on_common_cells(panels), variant)
+        return _tested(ic.on_common_cells(panels), variant)
     levels = _tested(panels, variant)
     pairs = [_tested(pair, variant) for pair in _with_pipe(panels)]
     differences = [pair[pair["quantity"] == "difference"] for pair in pairs]
@@ -266,7 +265,8 @@ def _inferred(panels: Mapping[Experiment, ic.Panel], variant: Variant) -> pd.Dat
 
 
 def _tested(panels: Mapping[Experiment, ic.Panel], variant: Variant) -> pd.DataFrame:
-    return infer(panels, variant.settings, variant.stage, variant.undefined)
+    scope = Scope((variant.stage,), (variant.settings.headline,), variant.undefined)
+    return infer_within(panels, variant.settings, scope)
 
 
 def _with_pipe(panels: Mapping[Experiment, ic.Panel]) -> Iterator[dict[Experiment, ic.Panel]]:
@@ -274,19 +274,13 @@ def _with_pipe(panels: Mapping[Experiment, ic.Panel]) -> Iterator[dict[Experimen
     for backbone, mechanism in dict.fromkeys((e.backbone, e.mechanism) for e in panels):
         pair = {e: p for e, p in panels.items() if e.backbone == backbone and e.mechanism in (mechanism, PIPE)}
         if mechanism != PIPE:
-            yield on_common_cells(pair)
+            yield ic.on_common_cells(pair)
 
 
 def _described(rows: pd.DataFrame, variant: Variant) -> pd.DataFrame:
     return rows.assign(variant=variant.name, cells=variant.cells, label_base=variant.settings.label_base)[
         list(_COLUMNS)
     ]
-
-
-def on_common_cells(panels: Mapping[Experiment, ic.Panel]) -> dict[Experiment, ic.Panel]:
-    """Panels with scores kept on the cells valid in every run of their backbone."""
-    common = ic.common_cells(panels)
-    return {e: panel.within(common[e.backbone]) for e, panel in panels.items()}
 
 
 def _cutoff_change(found: pd.DataFrame, confidence: float) -> pd.DataFrame:
@@ -299,25 +293,24 @@ def _cutoff_change(found: pd.DataFrame, confidence: float) -> pd.DataFrame:
     both = sides["before"].merge(sides["after"], on=["backbone", *_KEY], suffixes=("_before", ""))
     if both.empty:
         return found.iloc[:0]
-    squares = {side: both[f"standard_error{side}"] ** 2 for side in ("_before", "")}
-    error = np.sqrt(squares["_before"] + squares[""])
-    terms = sum(squares[side] ** 2 / both[f"degrees{side}"] for side in ("_before", ""))
-    degrees = (error**4 / terms).where(terms > 0, np.inf).where(error.notna())
+    before, after = both["standard_error_before"] ** 2, both["standard_error"] ** 2
+    error = (before + after) ** 0.5
+    terms = before**2 / both["degrees_before"] + after**2 / both["degrees"]
+    degrees = ((before + after) ** 2 / terms).where(terms != 0, math.inf)
     estimate = both["estimate"] - both["estimate_before"]
     reach = stats.t.ppf(0.5 + confidence / 2, degrees) * error
-    p = pd.Series(2 * stats.t.sf(np.abs(estimate / error), degrees), index=both.index)
+    p = pd.Series(2 * stats.t.sf((estimate / error).abs(), degrees), index=both.index)
     rows = both.assign(
         variant=CUTOFF_CHANGE,
-        sessions=np.minimum(both["sessions_before"], both["sessions"]),
+        sessions=both[["sessions_before", "sessions"]].min(axis=1),
         estimate=estimate,
         standard_error=error,
         degrees=degrees,
         low=estimate - reach,
         high=estimate + reach,
         p=p,
-        p_holm=p.groupby([both["backbone"], both["quantity"]]).transform(holm),
     )
-    return rows[list(found.columns)]
+    return adjusted(rows)[list(found.columns)]
 
 
 def _with_findings(rows: pd.DataFrame, confidence: float) -> pd.DataFrame:
@@ -328,7 +321,7 @@ def _with_findings(rows: pd.DataFrame, confidence: float) -> pd.DataFrame:
     headline = rows.loc[rows["variant"] == HEADLINE, [*where, "finding"]]
     both = rows.merge(headline, on=where, how="left", suffixes=("", "_headline"), validate="many_to_one")
     pairs = zip(both["finding_headline"], both["finding"], strict=True)
-    changes = [change(before, now) for before, now in pairs]
+    both = both.assign(change=[change(before, now) for before, now in pairs])
     # A change over time is no other way to find the same thing.
-    changes = np.where(both["variant"] == CUTOFF_CHANGE, "untested", changes)
-    return both.assign(change=changes).drop(columns="finding_headline")
+    both.loc[both["variant"] == CUTOFF_CHANGE, "change"] = "untested"
+    return both.drop(columns="finding_headline")

@@ -164,7 +164,9 @@ def _outcomes(
     days = sorted({day for span in spans for day in span[:3]})
     at = {day: position for position, day in enumerate(days)}
     names = [day.isoformat() for day in days]
-    asked, first, last = (np.array([at[span[end]] for span in spans], dtype=np.intp) for end in range(3))
+    asked = np.array([at[span.predicted_on] for span in spans], dtype=np.intp)
+    first = np.array([at[span.starts_on] for span in spans], dtype=np.intp)
+    last = np.array([at[span.matured_on] for span in spans], dtype=np.intp)
     close_from = _prices(industry, names, CODES, starting)[first]
     close_to = _prices(industry, names, CODES, "close")[last]
     market_from = _prices(benchmark, names, (BENCHMARK,), starting)[first]

@@ -88,7 +88,9 @@ def scored(alpha: np.ndarray, pipe: float, mem0: float, memrl: float) -> dict[Ex
     return {e: noisy(rng, signal, size) for e, size in ((PIPE, pipe), (MEM0, mem0), (MEMRL, memrl))}
 
 
-def pick(table: pd.DataFrame, variant: str, experiment: Experiment, metric: str, horizon: int, **where: Any) -> pd.Series:
+def pick(
+    table: pd.DataFrame, variant: str, experiment: Experiment, metric: str, horizon: int, **where: Any
+) -> pd.Series:
     chosen = {"variant": variant, "mechanism": experiment.mechanism, "metric": metric, "horizon": horizon}
     for column, value in {"quantity": "level", "stage": "overall", **chosen, **where}.items():
         table = table[table[column] == value]
@@ -200,7 +202,9 @@ def test_undefined_as_zero_is_the_mean_over_all_days_and_industries(alpha: np.nd
     axes = ic.make_axes(DAYS, HORIZONS, SHAPE_CODES)
     panels = {e: ic.Panel(axes, grid, alpha) for e, grid in runs.items()}
     for position, horizon in enumerate(HORIZONS):
-        by_day = {e: ic.cross_sectional_ic(p, SETTINGS.evaluation, "spearman").value[position] for e, p in panels.items()}
+        by_day = {
+            e: ic.cross_sectional_ic(p, SETTINGS.evaluation, "spearman").value[position] for e, p in panels.items()
+        }
         assert np.isnan(by_day[MEM0]).sum() == 30
         filled = {e: np.where(np.isnan(series), 0.0, series) for e, series in by_day.items()}
         level = pick(table, "undefined_zero", MEM0, "csIC", horizon)
@@ -264,7 +268,7 @@ def test_an_ability_that_stays_is_no_contamination(alpha: np.ndarray) -> None:
 
 
 def test_a_side_with_too_few_sessions_is_untested(alpha: np.ndarray) -> None:
-    table = sensitivity(runs_of(scored(alpha, 1.0, 1.0, 1.0)), labels_of(close_t=alpha), with_cutoff(DAYS[2]))
+    table = sensitivity(runs_of(scored(alpha, 1.0, 1.0, 1.0)), labels_of(close_t=alpha), with_cutoff(DAYS[0]))
     assert set(table.loc[table["variant"] == "before_cutoff", "finding"]) == {"untested"}
     assert set(table.loc[table["variant"] == CUTOFF_CHANGE, "finding"]) == {"untested"}
     assert outcome_of(table, "before_cutoff") == "untested"

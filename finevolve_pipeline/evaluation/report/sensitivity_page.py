@@ -150,7 +150,10 @@ def verdict(fates: Sequence[Survival], headlines: Iterable[Conclusion], words: W
         sentences.append(words("The conclusion changes under: {named}.", named=_named(changed, words)))
         sentences.append(words("It survives {left} of {count} changes.", left=left, count=len(names)))
     else:
-        sentences.append(words("The conclusion survives the {left} changes that could be tested.", left=left))
+        told = words(
+            "The conclusion survives every change that could be tested: {left} of {count}.", left=left, count=len(names)
+        )
+        sentences.append(told)
     if unsure:
         sentences.append(words("Some of it could not be tested under: {named}.", named=_named(unsure, words)))
     return tuple(sentences)
@@ -275,8 +278,11 @@ class _Backbone:
         if not before:
             return CutoffView(words("All {after} sessions lie after the knowledge cutoff {day}.", **counted), None)
         if not after:
-            told = "All {before} sessions lie up to the knowledge cutoff {day}: the backbone may know the outcomes."
-            return CutoffView(words(told, **counted), None)
+            told = words(
+                "All {before} sessions lie up to the knowledge cutoff {day}: the backbone may know the outcomes.",
+                **counted,
+            )
+            return CutoffView(told, None)
         rows = self._rows[(self._rows["variant"] == CUTOFF_CHANGE) & (self._rows["quantity"] == "level")]
         told = words("{before} sessions lie up to the knowledge cutoff {day}, {after} after it.", **counted)
         return CutoffView(f"{told} {self._cutoff_finding(rows)}", self._cutoff_table(rows))
