@@ -51,7 +51,7 @@ _WEEKLY_LATER = {"weekly_labels": 140, "weekly_experiment_ic": 170, "weekly_rebu
 BARS_AT = dt.time(18, 10)
 """When the bars of a session are asked for, Asia/Shanghai: after the close, and after the sources have them."""
 
-EVALUATION = ("ic_matrix", "comparison", "sensitivity", "report", "benchmark_release")
+EVALUATION = ("ic_matrix", "comparison", "inference", "sensitivity", "report", "benchmark_release")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, sensitivity, report, benchmark_release.
+"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, inference, sensitivity, report, benchmark_release.
 
 No formula lives here.
 """
@@ -42,6 +42,16 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
     def describe_comparison(frame: pd.DataFrame) -> dict[str, Any]:
         return {"table": dg.MetadataValue.md(table2_markdown(table2_rows(frame, method=headline)))}
 
+    def describe_inference(frame: pd.DataFrame) -> dict[str, Any]:
+        chosen = frame[(frame["stage"] == "overall") & (frame["method"] == headline)]
+        differences = chosen[chosen["quantity"] == "difference"]
+        tested = differences[differences["p"].notna()]
+        return {
+            "differences_tested": len(tested),
+            "differences_below_5_percent": int((tested["p"] < 0.05).sum()),
+            "differences_below_5_percent_holm": int((tested["p_holm"] < 0.05).sum()),
+        }
+
     def describe_sensitivity(frame: pd.DataFrame) -> dict[str, Any]:
         fates = survivals(frame)
         return {
@@ -50,7 +60,16 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
         }
 
     @dg.asset(
-        deps=["comparison", "ic_matrix", "replay", "alpha", "tagged_articles", "benchmark_news", "news_window"],
+        deps=[
+            "comparison",
+            "inference",
+            "ic_matrix",
+            "replay",
+            "alpha",
+            "tagged_articles",
+            "benchmark_news",
+            "news_window",
+        ],
         description="Static HTML report, one folder that opens without a network: tables, figures, manifest.",
         group_name=GROUP,
         kinds={"html"},
@@ -112,6 +131,16 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
             ["ic_matrix"],
         ),
         table_asset(
+            tables["inference"],
+            Presentation(
+                GROUP,
+                "Standard error, interval, p-values and detectable size of every coefficient and difference from Pipe.",
+                describe=describe_inference,
+            ),
+            None,
+            ["ic_by_experiment", "replay", "alpha"],
+        ),
+        table_asset(
             tables["sensitivity"],
             Presentation(
                 GROUP,
@@ -119,7 +148,7 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
                 describe=describe_sensitivity,
             ),
             None,
-            ["replay", "label_bases"],
+            ["ic_by_experiment", "replay", "label_bases"],
         ),
         report,
         benchmark_release,

@@ -117,6 +117,7 @@ def want(
         "ic_by_experiment": chosen,
         "ic_matrix": (SINGLE,),
         "comparison": (SINGLE,),
+        "inference": (SINGLE,),
         "sensitivity": (SINGLE,),
     }
     return Wanted(sessions, chosen, keys)
@@ -208,7 +209,7 @@ INPUT_LAYERS = (
 
 EVALUATION_LAYERS = (
     Layer(("ic_by_experiment",), _each),
-    Layer(("ic_matrix", "comparison", "sensitivity"), _each),
+    Layer(("ic_matrix", "comparison", "inference", "sensitivity"), _each),
 )
 """Tables after the replay."""
 

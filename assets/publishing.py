@@ -75,7 +75,7 @@ def news_coverage(graph: Graph, store: TableStore) -> CoverageTable:
 def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> str:
     """Digest of everything the report is made of."""
     settings = graph.settings
-    tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE)]
+    tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE), ("inference", SINGLE)]
     tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
     for name in ("tagged_articles", "benchmark_news", "news_window", "matured_alpha"):
         tables_used += [(name, key) for key in graph.tables[name].partitions]
@@ -184,7 +184,10 @@ def manifests(graph: Graph, store: TableStore, experiments: list[str]) -> Mappin
         },
         "dataset": {
             **identity(graph),
-            **{name: store.digest(name, SINGLE) or "absent" for name in ("alpha", "ic_matrix", "comparison")},
+            **{
+                name: store.digest(name, SINGLE) or "absent"
+                for name in ("alpha", "ic_matrix", "comparison", "inference")
+            },
         },
         **{
             f"experiment {key}": {**(store.replays.identity(key) or {}), "head": store.digest("replay", key)}

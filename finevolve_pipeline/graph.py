@@ -19,7 +19,7 @@ import pandas as pd
 from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.errors import MissingPartitionError
-from finevolve_pipeline.evaluation import comparison, ic, sensitivity
+from finevolve_pipeline.evaluation import comparison, ic, inference, sensitivity
 from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.market import alpha
@@ -198,6 +198,7 @@ class Graph:
             self._ic_by_experiment(),
             self._ic_matrix(),
             self._comparison(),
+            self._inference(),
             self._sensitivity(),
         )
         return {table.name: table for table in listed}
@@ -414,6 +415,9 @@ class Graph:
             "finevolve_pipeline.evaluation.ic",
             "finevolve_pipeline.evaluation.stages",
             "finevolve_pipeline.evaluation.comparison",
+            "finevolve_pipeline.evaluation.inference",
+            "finevolve_pipeline.evaluation.long_run",
+            "finevolve_pipeline.evaluation.bootstrap",
             settings={
                 **self.settings.evaluation.model_dump(mode="json", exclude={"cases"}),
                 "industries": list(self.settings.benchmark.codes),
@@ -440,20 +444,18 @@ class Graph:
             self._evaluation_version(),
         )
 
+    def _evaluated(self, reader: TableReader) -> tuple[str, ...]:
+        """Experiments whose tables a comparison can read."""
+        keys = (experiment.key for experiment in self.settings.all_experiments)
+        return tuple(key for key in keys if all(reader.digest(table, key) is not None for table in _OF_RUNS))
+
+    def _inputs_of_runs(self, _: str, reader: TableReader) -> tuple[Input, ...]:
+        of_runs = (Input(name, key) for key in self._evaluated(reader) for name in _OF_RUNS)
+        return (*of_runs, Input("alpha", SINGLE))
+
     def _ic_matrix(self) -> Table:
-        keys = tuple(experiment.key for experiment in self.settings.all_experiments)
-
-        def inputs(_: str, reader: TableReader) -> tuple[Input, ...]:
-            of_runs = [
-                Input(name, key)
-                for key in keys
-                if all(reader.digest(table, key) is not None for table in _OF_RUNS)
-                for name in _OF_RUNS
-            ]
-            return (*of_runs, Input("alpha", SINGLE))
-
         def build(_: str, reader: TableReader) -> pd.DataFrame:
-            ran = [item.partition for item in inputs("", reader) if item.table == "replay"]
+            ran = self._evaluated(reader)
             runs = {self.settings.experiment(key): reader.read("replay", key) for key in ran}
             both = comparison.ic_matrix(
                 runs,
@@ -469,21 +471,17 @@ class Graph:
             "ic_matrix",
             tables.InformationCoefficients,
             (SINGLE,),
-            inputs,
+            self._inputs_of_runs,
             build,
             self._evaluation_version(),
         )
 
     def _sensitivity(self) -> Table:
-        keys = tuple(experiment.key for experiment in self.settings.all_experiments)
-
         def inputs(_: str, reader: TableReader) -> tuple[Input, ...]:
-            ran = [Input("replay", key) for key in keys if reader.digest("replay", key) is not None]
-            return (*ran, Input("label_bases", SINGLE))
+            return (*(Input("replay", key) for key in self._evaluated(reader)), Input("label_bases", SINGLE))
 
         def build(_: str, reader: TableReader) -> pd.DataFrame:
-            ran = [item.partition for item in inputs("", reader) if item.table == "replay"]
-            runs = {self.settings.experiment(key): reader.read("replay", key) for key in ran}
+            runs = {self.settings.experiment(key): reader.read("replay", key) for key in self._evaluated(reader)}
             return sensitivity.sensitivity(runs, reader.read("label_bases", SINGLE), self.settings)
 
         cutoffs = {name: day.isoformat() for name, day in self.settings.knowledge_cutoffs.items()}
@@ -495,12 +493,7 @@ class Graph:
             build,
             code_version(
                 "finevolve_pipeline.evaluation.sensitivity",
-                settings={
-                    "evaluation": self._evaluation_version(),
-                    "knowledge_cutoffs": cutoffs,
-                    "horizons": list(self.settings.benchmark.horizons),
-                    "sessions": _keys((self.sessions[0], self.sessions[-1])),
-                },
+                settings={"evaluation": self._evaluation_version(), "knowledge_cutoffs": cutoffs},
             ),
         )
 
@@ -511,5 +504,24 @@ class Graph:
             (SINGLE,),
             lambda _, __: (Input("ic_matrix", SINGLE),),
             lambda _, reader: comparison.compare_with_pipe(reader.read("ic_matrix", SINGLE)),
+            self._evaluation_version(),
+        )
+
+    def _inference(self) -> Table:
+        def build(_: str, reader: TableReader) -> pd.DataFrame:
+            return inference.inference(
+                {self.settings.experiment(key): reader.read("replay", key) for key in self._evaluated(reader)},
+                reader.read("alpha", SINGLE),
+                self.sessions,
+                self.settings.evaluation,
+                codes=self.settings.benchmark.codes,
+            )
+
+        return Table(
+            "inference",
+            tables.Inference,
+            (SINGLE,),
+            self._inputs_of_runs,
+            build,
             self._evaluation_version(),
         )

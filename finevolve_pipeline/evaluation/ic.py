@@ -174,7 +174,8 @@ def common_cells(panels: Mapping[Experiment, Panel]) -> dict[str, Cells]:
     return common
 
 
-def _ranks(values: Floats, valid: Mask) -> Floats:
+def ranks(values: Floats, valid: Mask) -> Floats:
+    """Average ranks along the last axis among the valid values; what invalid ones get means nothing."""
     # Missing values rank behind every valid one, so the valid ones get the ranks 1..n among themselves.
     return np.asarray(rankdata(np.where(valid, values, np.inf), axis=-1), dtype=np.float64)
 
@@ -213,7 +214,7 @@ def correlate(x: Floats, y: Floats, *, axis: int, min_pairs: int, method: Method
     count = valid.sum(axis=-1)
     undefined = (count < max(min_pairs, 2)) | _is_constant(x, valid) | _is_constant(y, valid)
     if x.shape[-1] and method == "spearman":
-        x, y = _ranks(x, valid), _ranks(y, valid)
+        x, y = ranks(x, valid), ranks(y, valid)
     dx, dy = _deviations(x, valid, count), _deviations(y, valid, count)
     norm = np.sqrt((dx**2).sum(axis=-1) * (dy**2).sum(axis=-1))
     value = (dx * dy).sum(axis=-1) / np.where(norm > 0, norm, 1.0)

@@ -26,7 +26,7 @@ from scipy import stats
 
 from finevolve_pipeline.evaluation import ic
 from finevolve_pipeline.evaluation.comparison import PIPE
-from finevolve_pipeline.evaluation.inference import Scope, adjusted, infer_within
+from finevolve_pipeline.evaluation.inference import DIFFERENCE, LEVEL, Scope, adjusted, infer
 from finevolve_pipeline.evaluation.stages import EXPLOITATION, OVERALL
 from finevolve_pipeline.market.alpha import BASES
 from finevolve_pipeline.settings import EvaluationSettings, Experiment, Settings
@@ -192,7 +192,7 @@ def survivals(table: pd.DataFrame) -> tuple[Survival, ...]:
 
 
 def _differences(table: pd.DataFrame) -> Iterator[tuple[str, str, str, list[Place], pd.DataFrame]]:
-    rows = table[(table["quantity"] == "difference") & (table["variant"] != CUTOFF_CHANGE)]
+    rows = table[(table["quantity"] == DIFFERENCE) & (table["variant"] != CUTOFF_CHANGE)]
     for (backbone, variant, stage), part in rows.groupby(["backbone", "variant", "stage"], sort=False):
         columns = (part[name] for name in ("mechanism", "metric", "horizon"))
         places = [
@@ -256,25 +256,22 @@ def within_span(
 
 def _inferred(panels: Mapping[Experiment, ic.Panel], variant: Variant) -> pd.DataFrame:
     """Levels and differences of a variant's panels, with Holm's p over each backbone's."""
-    if variant.cells == ic.COMMON:
-        return _tested(ic.on_common_cells(panels), variant)
-    levels = _tested(panels, variant)
-    pairs = [_tested(pair, variant) for pair in _with_pipe(panels)]
-    differences = [pair[pair["quantity"] == "difference"] for pair in pairs]
-    return adjusted(pd.concat([levels[levels["quantity"] == "level"], *differences], ignore_index=True))
-
-
-def _tested(panels: Mapping[Experiment, ic.Panel], variant: Variant) -> pd.DataFrame:
     scope = Scope((variant.stage,), (variant.settings.headline,), variant.undefined)
-    return infer_within(panels, variant.settings, scope)
-
-
-def _with_pipe(panels: Mapping[Experiment, ic.Panel]) -> Iterator[dict[Experiment, ic.Panel]]:
-    """Per backbone and mechanism: its runs and Pipe's, on the cells valid in all of them."""
-    for backbone, mechanism in dict.fromkeys((e.backbone, e.mechanism) for e in panels):
-        pair = {e: p for e, p in panels.items() if e.backbone == backbone and e.mechanism in (mechanism, PIPE)}
+    if variant.cells == ic.COMMON:
+        return infer(panels, variant.settings, scope)
+    parts = []
+    for mechanism in dict.fromkeys(e.mechanism for e in panels):
+        alone = _only(panels, mechanism)
+        levels = infer(alone, variant.settings, scope)
+        parts.append(levels[levels["quantity"] == LEVEL])
         if mechanism != PIPE:
-            yield ic.on_common_cells(pair)
+            both = infer({**alone, **_only(panels, PIPE)}, variant.settings, scope)
+            parts.append(both[both["quantity"] == DIFFERENCE])
+    return adjusted(pd.concat(parts, ignore_index=True))
+
+
+def _only(panels: Mapping[Experiment, ic.Panel], mechanism: str) -> dict[Experiment, ic.Panel]:
+    return {e: panel for e, panel in panels.items() if e.mechanism == mechanism}
 
 
 def _described(rows: pd.DataFrame, variant: Variant) -> pd.DataFrame:

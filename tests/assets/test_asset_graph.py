@@ -64,12 +64,15 @@ ic_matrix [evaluation; pandas, parquet]
   partitions: one
   reads: alpha, ic_by_experiment, replay
   checks: defined
+inference [evaluation; pandas, parquet]
+  partitions: one
+  reads: alpha, ic_by_experiment, replay
 comparison [evaluation; pandas, parquet]
   partitions: one
   reads: ic_matrix
 report [evaluation; html]
   partitions: one
-  reads: alpha, benchmark_news, comparison, ic_matrix, news_window, replay, tagged_articles
+  reads: alpha, benchmark_news, comparison, ic_matrix, inference, news_window, replay, tagged_articles
 """
 """An exclamation mark: the check stops the graph."""
 

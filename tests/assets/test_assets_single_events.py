@@ -60,7 +60,7 @@ def test_each_tagged_day_tells_what_its_tagging_took(built: AssetWorld) -> None:
 
 
 def test_unpartitioned_tables_have_one_event_with_the_digest_of_their_content(built: AssetWorld) -> None:
-    for name in ("alpha", "ic_matrix", "comparison"):
+    for name in ("alpha", "ic_matrix", "comparison", "inference"):
         assert built.versions(name) == [(None, built.store.digest(name, SINGLE))]
 
 
@@ -130,9 +130,9 @@ def tampered(world: AssetWorld, name: str, key: str, frame: pd.DataFrame) -> Non
 def test_labels_that_contradict_what_agents_were_told_stop_the_evaluation(world: AssetWorld) -> None:
     labels = world.store.read("alpha", SINGLE)
     tampered(world, "alpha", SINGLE, labels.assign(alpha=labels["alpha"] + 0.01))
-    before = {name: len(world.events(name)) for name in ("alpha", "ic_matrix", "comparison")}
+    before = {name: len(world.events(name)) for name in ("alpha", "ic_matrix", "comparison", "inference")}
     with pytest.raises(RunFailed, match=r"check agrees_with_matured_alpha of alpha: .* sessions differ, first: 2025"):
-        world.materialise(["alpha", "ic_matrix", "comparison"])
+        world.materialise(["alpha", "ic_matrix", "comparison", "inference"])
     after = {name: len(world.events(name)) for name in before}
     assert after == {**before, "alpha": before["alpha"] + 1}
 

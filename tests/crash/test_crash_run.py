@@ -168,7 +168,7 @@ def assert_whole(home: Path, expected: Path, monkeypatch: pytest.MonkeyPatch) ->
             assert set(instance.get_materialized_partitions(dg.AssetKey(name))) == set(store.partitions(name)), name
         days = {f"{session}|{KEY}" for session in SESSIONS}
         assert set(instance.get_materialized_partitions(dg.AssetKey("replay"))) == days
-        for name in ("alpha", "ic_matrix", "comparison", "report"):
+        for name in ("alpha", "ic_matrix", "comparison", "inference", "report"):
             assert instance.get_latest_materialization_event(dg.AssetKey(name)) is not None, name
 
 

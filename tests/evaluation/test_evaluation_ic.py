@@ -26,14 +26,7 @@ MEM0 = Experiment(mechanism="mem0", backbone="rules")
 
 
 def evaluation(**changes: object) -> EvaluationSettings:
-    base = {
-        "headline": "spearman",
-        "stage_split": "third",
-        "stage_first_n": 100,
-        "min_industries": 5,
-        "min_sessions": 20,
-    }
-    return EvaluationSettings.model_validate({**base, **changes})
+    return EvaluationSettings.model_validate({**load_settings().evaluation.model_dump(), **changes})
 
 
 def window(count: int) -> list[str]:
