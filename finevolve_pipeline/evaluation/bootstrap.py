@@ -218,8 +218,8 @@ def _shifted_draws(weights: Floats, pairs: Pairs) -> Iterator[Floats]:
     moved = pairs.outcome[(np.arange(sessions)[:, None] + shifts) % sessions]
 
     def summed(values: Floats) -> Floats:
-        sums = weights @ values.reshape(sessions, -1)
-        return np.asarray(sums.reshape(len(weights), -1, industries).swapaxes(0, 1))
+        """Weighted sums over the sessions (first axis): the other axes, with the draws before the industries."""
+        return np.asarray(np.tensordot(weights, values, axes=1).swapaxes(0, -2))
 
     of_outcome, of_its_square = summed(moved), summed(moved * moved)
     for z, defined in zip(pairs.score, pairs.defined, strict=True):

@@ -242,12 +242,13 @@ class _Tested:
                 **_over_seeds(of_seeds),
             }
         if differences:
-            average = _mean(differences)
+            # Only draws that all horizons share can be averaged over them.
+            average = _mean([replace(difference, resample=difference.joint) for difference in differences])
             yield {
                 "horizon": ALL_HORIZONS,
                 "quantity": DIFFERENCE,
-                **self._tests(replace(average, resample=average.joint), metric, max(self._runs.horizons)),
-                **_over_seeds([_mean(seed) for seed in seeds]),
+                **self._tests(average, metric, max(self._runs.horizons)),
+                **_over_seeds([_mean([replace(at, resample=None) for at in seed]) for seed in seeds]),
             }
 
     def _cross_sections(self, method: Method) -> list[list[_Coefficient]]:
