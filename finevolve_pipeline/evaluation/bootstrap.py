@@ -213,7 +213,7 @@ def _shifted_draws(weights: Floats, pairs: Pairs) -> Iterator[Floats]:
 
     Missing cells are zero deviations here: they lower the coefficient's spread and the bootstrap's alike.
     """
-    _, sessions, industries = pairs.score.shape
+    sessions = pairs.score.shape[1]
     shifts = np.unique(np.linspace(0, sessions, CALIBRATION_SHIFTS + 1)[1:-1].astype(int))
     moved = pairs.outcome[(np.arange(sessions)[:, None] + shifts) % sessions]
 

@@ -23,7 +23,7 @@ from operator import add
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.stats import false_discovery_control
 
 from finevolve_pipeline.evaluation import bootstrap, long_run
 from finevolve_pipeline.evaluation.bootstrap import Resample
@@ -32,7 +32,6 @@ from finevolve_pipeline.evaluation.ic import (
     METHODS,
     Cells,
     Floats,
-    Mask,
     Method,
     Panel,
     common_cells,
@@ -69,7 +68,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class _Coefficient:
+class Coefficient:
     """A coefficient, or a sum or multiple of some, with what its tests need.
 
     Attributes:
@@ -84,27 +83,27 @@ class _Coefficient:
     resample: Resample | None = None
     joint: Resample | None = None
 
-    def __add__(self, other: _Coefficient) -> _Coefficient:
-        return _Coefficient(
+    def __add__(self, other: Coefficient) -> Coefficient:
+        return Coefficient(
             self.series + other.series,
             self.correlations + other.correlations,
             self.resample + other.resample if self.resample and other.resample else None,
             self.joint + other.joint if self.joint and other.joint else None,
         )
 
-    def __mul__(self, factor: float) -> _Coefficient:
-        return _Coefficient(
+    def __mul__(self, factor: float) -> Coefficient:
+        return Coefficient(
             self.series * factor,
             self.correlations * factor,
             self.resample * factor if self.resample else None,
             self.joint * factor if self.joint else None,
         )
 
-    def __sub__(self, other: _Coefficient) -> _Coefficient:
+    def __sub__(self, other: Coefficient) -> Coefficient:
         return self + other * -1.0
 
 
-def _mean(coefficients: Sequence[_Coefficient]) -> _Coefficient:
+def _mean(coefficients: Sequence[Coefficient]) -> Coefficient:
     return reduce(add, coefficients) * (1.0 / len(coefficients))
 
 
@@ -137,7 +136,7 @@ def infer(panels: Mapping[Experiment, Panel], settings: EvaluationSettings, scop
                 rows += [{"backbone": backbone, "stage": stage.name, **row} for row in tested.rows()]
     if not rows:
         return empty(Inference)
-    frame = adjusted(pd.DataFrame(rows))
+    frame = with_adjusted_p(pd.DataFrame(rows))
     position = frame.groupby(["backbone", "mechanism"], sort=False).ngroup()
     return conform(frame.iloc[position.argsort(kind="stable")], Inference, "inference")
 
@@ -151,14 +150,12 @@ class _Runs:
         horizons: in sessions.
         score: runs x horizons x sessions x industries, NaN outside the common cells.
         alpha: horizons x sessions x industries.
-        valid: the common cells.
     """
 
     positions: Mapping[str, tuple[int, ...]]
     horizons: tuple[int, ...]
     score: Floats
     alpha: Floats
-    valid: Mask
 
     @staticmethod
     def of(panels: Mapping[Experiment, Panel], cells: Cells) -> _Runs:
@@ -168,13 +165,11 @@ class _Runs:
             by_mechanism.setdefault(experiment.mechanism, []).append(panel.within(cells))
         chosen = {name: [p for p in runs if p.valid.mask.any()] or runs[:1] for name, runs in by_mechanism.items()}
         ends = np.cumsum([len(runs) for runs in chosen.values()]).tolist()
-        alpha = next(iter(panels.values())).alpha
         return _Runs(
             {name: tuple(range(end - len(runs), end)) for (name, runs), end in zip(chosen.items(), ends, strict=True)},
             cells.axes.horizons,
             np.stack([panel.score for runs in chosen.values() for panel in runs]),
-            alpha,
-            cells.mask & np.isfinite(alpha),
+            next(iter(panels.values())).alpha,
         )
 
 
@@ -186,8 +181,7 @@ class _Tested:
         self._scope = scope
         self._stage = stage
         self._settings = settings
-        blocks = {bootstrap.block_length(horizon, stage.size) for horizon in runs.horizons}
-        self._weights = {block: self._block_weights(block) for block in blocks}
+        self._weights = stage_weights(stage.size, runs.horizons, settings)
         self._of_scores = {
             horizon: [
                 _of_scores(score[position, stage.positions], runs.alpha[position, stage.positions])
@@ -196,40 +190,31 @@ class _Tested:
             for position, horizon in enumerate(runs.horizons)
         }
 
-    def _block_weights(self, block: int) -> Floats:
-        """No draw where all of the stage is one block."""
-        if block >= self._stage.size:
-            return np.zeros((0, self._stage.size))
-        draws, seed = self._settings.bootstrap_draws, self._settings.bootstrap_seed
-        return bootstrap.block_weights(self._stage.size, block, draws, seed)
-
     def rows(self) -> Iterator[dict[str, object]]:
         """Rows of the table, without adjusted p-values."""
         for method in self._scope.methods:
-            for metric, coefficients in (("tsIC", self._time_series(method)), ("csIC", self._cross_sections(method))):
+            for metric, coefficients in self._coefficients(method):
                 for name, positions in self._runs.positions.items():
                     seeds = [coefficients[position] for position in positions]
                     pipes = [coefficients[position] for position in self._runs.positions.get(PIPE, ())]
-                    rows = [*self._levels(seeds, positions, metric)]
+                    rows = [*self._levels(seeds, positions)]
                     if pipes and name != PIPE:
-                        rows += self._differences(seeds, pipes, metric)
+                        rows += self._differences(seeds, pipes)
                     yield from ({"mechanism": name, "metric": metric, "method": method, **row} for row in rows)
 
-    def _levels(
-        self, seeds: Sequence[Sequence[_Coefficient]], positions: Sequence[int], metric: str
-    ) -> Iterator[dict[str, object]]:
+    def _levels(self, seeds: Sequence[Sequence[Coefficient]], positions: Sequence[int]) -> Iterator[dict[str, object]]:
         for horizon, of_seeds in zip(self._runs.horizons, zip(*seeds, strict=True), strict=True):
             of_scores = pd.DataFrame([self._of_scores[horizon][position] for position in positions]).mean()
             yield {
                 "horizon": horizon,
                 "quantity": LEVEL,
-                **self._tests(_mean(of_seeds), metric, horizon),
+                **self._tests(_mean(of_seeds), horizon),
                 **_over_seeds(of_seeds),
                 **{str(name): value for name, value in of_scores.items()},
             }
 
     def _differences(
-        self, seeds: Sequence[Sequence[_Coefficient]], pipes: Sequence[Sequence[_Coefficient]], metric: str
+        self, seeds: Sequence[Sequence[Coefficient]], pipes: Sequence[Sequence[Coefficient]]
     ) -> Iterator[dict[str, object]]:
         differences = []
         by_horizon = zip(self._runs.horizons, zip(*seeds, strict=True), zip(*pipes, strict=True), strict=True)
@@ -238,7 +223,7 @@ class _Tested:
             yield {
                 "horizon": horizon,
                 "quantity": DIFFERENCE,
-                **self._tests(differences[-1], metric, horizon),
+                **self._tests(differences[-1], horizon),
                 **_over_seeds(of_seeds),
             }
         if differences:
@@ -247,101 +232,156 @@ class _Tested:
             yield {
                 "horizon": ALL_HORIZONS,
                 "quantity": DIFFERENCE,
-                **self._tests(average, metric, max(self._runs.horizons)),
+                **self._tests(average, max(self._runs.horizons)),
                 **_over_seeds([_mean([replace(at, resample=None) for at in seed]) for seed in seeds]),
             }
 
-    def _cross_sections(self, method: Method) -> list[list[_Coefficient]]:
-        """csIC by run and horizon."""
-        least = self._settings.min_industries
-        score = self._runs.score[:, :, self._stage.positions]
-        alpha = np.broadcast_to(self._runs.alpha[:, self._stage.positions], score.shape)
-        daily = correlate(score, alpha, axis=3, min_pairs=least, method=method).value
-        daily = np.where(np.isfinite(daily), daily, self._scope.undefined)
-        return [[_Coefficient(long_run.make_series(values), values) for values in run] for run in daily]
-
-    def _time_series(self, method: Method) -> list[list[_Coefficient]]:
-        """tsIC by run and horizon."""
-        by_horizon = [self._time_series_at(position, method) for position in range(len(self._runs.horizons))]
-        return [list(run) for run in zip(*by_horizon, strict=True)]
-
-    def _time_series_at(self, position: int, method: Method) -> list[_Coefficient]:
-        at = self._stage.positions
-        pairs = bootstrap.make_pairs(
-            self._runs.score[:, position, at],
-            self._runs.alpha[position, at],
-            self._runs.valid[position, at],
-            self._settings.min_sessions,
-            method,
-        )
-        has_value = np.asarray(pairs.valid.any(axis=1))
-        own = bootstrap.block_length(self._runs.horizons[position], self._stage.size)
-        resamples = {block: bootstrap.resample(pairs, self._weights[block]) for block in {own, max(self._weights)}}
-        return [
-            self._filled(_Coefficient(Series(_mean_defined(by_industry), shares, has_value), by_industry, *of_blocks))
-            for by_industry, shares, *of_blocks in zip(
-                pairs.correlation,
-                bootstrap.influence(pairs),
-                resamples[own],
-                resamples[max(self._weights)],
-                strict=True,
-            )
+    def _coefficients(self, method: Method) -> Iterator[tuple[str, list[list[Coefficient]]]]:
+        """tsIC and csIC by run and horizon."""
+        runs, at = self._runs, self._stage.positions
+        of_horizons = [(runs.score[:, k, at], runs.alpha[k, at]) for k in range(len(runs.horizons))]
+        time_series = [
+            time_series_coefficients(score, alpha, horizon, self._weights, self._settings, method)
+            for (score, alpha), horizon in zip(of_horizons, runs.horizons, strict=True)
         ]
+        constant = self._scope.undefined
+        filled = [[_industries_filled(found, constant) for found in of_runs] for of_runs in time_series]
+        yield "tsIC", [list(run) for run in zip(*filled, strict=True)]
+        cross_sections = [
+            cross_sectional_coefficients(score, alpha, self._settings, method) for score, alpha in of_horizons
+        ]
+        filled = [[_days_filled(found, constant) for found in of_runs] for of_runs in cross_sections]
+        yield "csIC", [list(run) for run in zip(*filled, strict=True)]
 
-    def _filled(self, found: _Coefficient) -> _Coefficient:
-        """tsIC with what an undefined correlation counts: the mean of those defined, and of as many constants."""
-        defined, constant = np.isfinite(found.correlations), self._scope.undefined
-        if math.isnan(constant) or not defined.any():
-            return found
-        weighted = found * float(defined.mean())
-        estimate = weighted.series.estimate + float((~defined).mean()) * constant
-        return replace(
-            weighted,
-            series=replace(weighted.series, estimate=estimate),
-            correlations=np.where(defined, found.correlations, constant),
+    def _tests(self, of: Coefficient, horizon: int) -> dict[str, object]:
+        return tests(of, horizon, self._stage.size, self._settings)
+
+
+def _days_filled(found: Coefficient, constant: float) -> Coefficient:
+    """csIC with undefined days counted as `constant`; NaN: as it is."""
+    if math.isnan(constant):
+        return found
+    values = np.where(np.isfinite(found.correlations), found.correlations, constant)
+    return Coefficient(long_run.make_series(values), values)
+
+
+def _industries_filled(found: Coefficient, constant: float) -> Coefficient:
+    """tsIC with undefined industries counted as `constant`, which no draw changes; NaN, or none defined: as it is."""
+    defined = np.isfinite(found.correlations)
+    if math.isnan(constant) or not defined.any():
+        return found
+    weighted = found * float(defined.mean())
+    estimate = weighted.series.estimate + float((~defined).mean()) * constant
+    correlations = np.where(defined, found.correlations, constant)
+    return replace(weighted, series=replace(weighted.series, estimate=estimate), correlations=correlations)
+
+
+def cross_sectional_coefficients(
+    scores: Floats, alpha: Floats, settings: EvaluationSettings, method: Method
+) -> list[Coefficient]:
+    """csIC of every run within a stage at one horizon.
+
+    Args:
+        scores: runs x sessions x industries, NaN where missing.
+        alpha: sessions x industries.
+        settings: minimum pairs.
+        method: spearman or pearson.
+    """
+    by_run = np.broadcast_to(alpha, scores.shape)
+    daily = correlate(scores, by_run, axis=2, min_pairs=settings.min_industries, method=method).value
+    return [Coefficient(long_run.make_series(values), values) for values in daily]
+
+
+def time_series_coefficients(
+    scores: Floats,
+    alpha: Floats,
+    horizon: int,
+    weights: Mapping[int, Floats],
+    settings: EvaluationSettings,
+    method: Method,
+) -> list[Coefficient]:
+    """tsIC of every run within a stage at one horizon, all runs on the cells that they have in common.
+
+    Args:
+        scores: runs x sessions x industries, NaN where missing; those that have any are missing in the same cells.
+        alpha: sessions x industries.
+        horizon: in sessions.
+        weights: draws of dates by block length (see `stage_weights`).
+        settings: minimum pairs.
+        method: spearman or pearson.
+    """
+    sessions = scores.shape[1]
+    valid = np.isfinite(scores).any(axis=0) & np.isfinite(alpha)
+    pairs = bootstrap.make_pairs(scores, alpha, valid, settings.min_sessions, method)
+    own, longest = bootstrap.block_length(horizon, sessions), max(weights)
+    resamples = {block: bootstrap.resample(pairs, weights[block]) for block in {own, longest}}
+    has_value = np.asarray(valid.any(axis=1))
+    return [
+        Coefficient(Series(_mean_defined(by_industry), shares, has_value), by_industry, of_own, of_longest)
+        for by_industry, shares, of_own, of_longest in zip(
+            pairs.correlation, bootstrap.influence(pairs), resamples[own], resamples[longest], strict=True
         )
+    ]
 
-    def _tests(self, of: _Coefficient, metric: str, horizon: int) -> dict[str, object]:
-        """`horizon` is the one that the dependence of days comes from."""
-        series = of.series
-        error, degrees = self._default_error(of, horizon)
-        statistic = series.estimate / error
-        half = long_run.t_quantile(degrees, self._settings.confidence) * error
-        lags = horizon - 1, 2 * horizon
-        newey_west, long = (series.estimate / long_run.newey_west_error(series, lag) for lag in lags)
-        hansen_hodrick = series.estimate / long_run.hansen_hodrick_error(series, lags[0])
-        naive = series.estimate / long_run.naive_error(series)
-        defined = of.correlations[np.isfinite(of.correlations)]
-        days = defined.size if metric == "csIC" else series.count
-        return {
-            "estimate": series.estimate,
-            "standard_error": error,
-            "degrees": degrees,
-            "low": series.estimate - half,
-            "high": series.estimate + half,
-            "p": long_run.t_p_value(statistic, degrees),
-            "p_newey_west": long_run.t_p_value(newey_west, math.inf),
-            "p_fixed_b": long_run.fixed_b_p_value(long, series.span, lags[1]),
-            "p_hansen_hodrick": long_run.t_p_value(hansen_hodrick, math.inf),
-            "p_naive": long_run.t_p_value(naive, series.count - 1),
-            "minimum_detectable": long_run.detectable_ratio(degrees, self._settings.confidence) * error,
-            "sessions": self._stage.size,
-            "effective_sample": days / horizon,
-            "defined": defined.size,
-            "undefined": of.correlations.size - defined.size,
-            "icir": _ratio_to_spread(defined),
-            "positive_share": float((defined > 0).mean()) if defined.size else math.nan,
-        }
 
-    def _default_error(self, of: _Coefficient, horizon: int) -> tuple[float, float]:
-        """Standard error and degrees of freedom; NaN where all days overlap or nothing varies."""
-        if of.series.span <= horizon or not of.series.varies:
-            return math.nan, math.nan
-        if of.resample is None:
-            terms = long_run.cosine_terms(of.series.span, horizon, self._settings.cosine_terms)
-            return long_run.cosine_error(of.series, terms), float(terms)
-        block = bootstrap.block_length(horizon, self._stage.size)
-        return of.resample.error, bootstrap.equivalent_degrees(self._stage.size, block)
+def stage_weights(sessions: int, horizons: Sequence[int], settings: EvaluationSettings) -> dict[int, Floats]:
+    """Draws of a stage's dates by block length; none where all of the stage is one block."""
+    blocks = {bootstrap.block_length(horizon, sessions) for horizon in horizons}
+    draws, seed = settings.bootstrap_draws, settings.bootstrap_seed
+    return {
+        block: bootstrap.block_weights(sessions, block, draws, seed) if block < sessions else np.zeros((0, sessions))
+        for block in blocks
+    }
+
+
+def tests(of: Coefficient, horizon: int, sessions: int, settings: EvaluationSettings) -> dict[str, object]:
+    """All columns of the table that one coefficient or difference gives by itself.
+
+    Args:
+        of: the coefficient.
+        horizon: the one that the dependence of days comes from; the longest, for a mean over the horizons.
+        sessions: of the stage.
+        settings: confidence and number of cosines.
+    """
+    series = of.series
+    error, degrees = default_error(of, horizon, sessions, settings)
+    statistic = series.estimate / error
+    half = long_run.t_quantile(degrees, settings.confidence) * error
+    lags = horizon - 1, 2 * horizon
+    newey_west, long = (series.estimate / long_run.newey_west_error(series, lag) for lag in lags)
+    hansen_hodrick = series.estimate / long_run.hansen_hodrick_error(series, lags[0])
+    naive = series.estimate / long_run.naive_error(series)
+    defined = of.correlations[np.isfinite(of.correlations)]
+    days = defined.size if of.resample is None else series.count
+    return {
+        "estimate": series.estimate,
+        "standard_error": error,
+        "degrees": degrees,
+        "low": series.estimate - half,
+        "high": series.estimate + half,
+        "p": long_run.t_p_value(statistic, degrees),
+        "p_newey_west": long_run.t_p_value(newey_west, math.inf),
+        "p_fixed_b": long_run.fixed_b_p_value(long, series.span, lags[1]),
+        "p_hansen_hodrick": long_run.t_p_value(hansen_hodrick, math.inf),
+        "p_naive": long_run.t_p_value(naive, series.count - 1),
+        "minimum_detectable": long_run.detectable_ratio(degrees, settings.confidence) * error,
+        "sessions": sessions,
+        "effective_sample": days / horizon,
+        "defined": defined.size,
+        "undefined": of.correlations.size - defined.size,
+        "icir": _ratio_to_spread(defined),
+        "positive_share": float((defined > 0).mean()) if defined.size else math.nan,
+    }
+
+
+def default_error(of: Coefficient, horizon: int, sessions: int, settings: EvaluationSettings) -> tuple[float, float]:
+    """Standard error and degrees of freedom of the default test; NaN where all days overlap or nothing varies."""
+    if of.series.span <= horizon or not of.series.varies:
+        return math.nan, math.nan
+    if of.resample is None:
+        terms = long_run.cosine_terms(of.series.span, horizon, settings.cosine_terms)
+        return long_run.cosine_error(of.series, terms), float(terms)
+    return of.resample.error, bootstrap.equivalent_degrees(sessions, bootstrap.block_length(horizon, sessions))
 
 
 def _mean_defined(values: Floats) -> float:
@@ -356,7 +396,7 @@ def _ratio_to_spread(values: Floats) -> float:
     return float(values.mean() / values.std(ddof=1))
 
 
-def _over_seeds(seeds: Sequence[_Coefficient]) -> dict[str, object]:
+def _over_seeds(seeds: Sequence[Coefficient]) -> dict[str, object]:
     """Number of seeds, and the standard deviation of the mechanism's coefficient over them."""
     values = [seed.series.estimate for seed in seeds]
     return {"seeds": len(values), "seed_sd": float(np.std(values, ddof=1)) if len(values) > 1 else math.nan}
@@ -376,19 +416,23 @@ def _of_scores(score: Floats, alpha: Floats) -> dict[str, float]:
     }
 
 
-def adjusted(frame: pd.DataFrame) -> pd.DataFrame:
+def holm_adjusted(p: Floats) -> Floats:
+    """Holm's step-down p-values (Scandinavian Journal of Statistics 6, 1979).
+
+    As statsmodels' `multipletests(p, method="holm")`, which collects garbage at every call: seconds for a table.
+    """
+    order = np.argsort(p)
+    stepped = np.maximum.accumulate((p.size - np.arange(p.size)) * p[order])
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
+def with_adjusted_p(frame: pd.DataFrame) -> pd.DataFrame:
     """`p_holm` and `p_bh` over each family; undefined tests are no part of it."""
     frame = frame.assign(p_holm=np.nan, p_bh=np.nan)
     for _, part in frame[frame["p"].notna()].groupby(_FAMILY, sort=False):
-        frame.loc[part.index, "p_holm"] = _holm(part["p"].to_numpy())
-        frame.loc[part.index, "p_bh"] = stats.false_discovery_control(part["p"].to_numpy(), method="bh")
+        p = part["p"].to_numpy()
+        frame.loc[part.index, "p_holm"] = holm_adjusted(p)
+        frame.loc[part.index, "p_bh"] = false_discovery_control(p, method="bh")
     return frame
-
-
-def _holm(p: Floats) -> Floats:
-    """Holm's step-down adjustment. That of statsmodels collects garbage at every call, which takes 0.1 s and more."""
-    order = np.argsort(p)
-    steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    found = np.empty_like(p)
-    found[order] = np.minimum(steps, 1.0)
-    return found

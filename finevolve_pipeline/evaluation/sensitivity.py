@@ -26,7 +26,7 @@ from scipy import stats
 
 from finevolve_pipeline.evaluation import ic
 from finevolve_pipeline.evaluation.comparison import PIPE
-from finevolve_pipeline.evaluation.inference import DIFFERENCE, LEVEL, Scope, adjusted, infer
+from finevolve_pipeline.evaluation.inference import DIFFERENCE, LEVEL, Scope, infer, with_adjusted_p
 from finevolve_pipeline.evaluation.stages import EXPLOITATION, OVERALL
 from finevolve_pipeline.market.alpha import BASES
 from finevolve_pipeline.settings import EvaluationSettings, Experiment, Settings
@@ -267,7 +267,7 @@ def _inferred(panels: Mapping[Experiment, ic.Panel], variant: Variant) -> pd.Dat
         if mechanism != PIPE:
             both = infer({**alone, **_only(panels, PIPE)}, variant.settings, scope)
             parts.append(both[both["quantity"] == DIFFERENCE])
-    return adjusted(pd.concat(parts, ignore_index=True))
+    return with_adjusted_p(pd.concat(parts, ignore_index=True))
 
 
 def _only(panels: Mapping[Experiment, ic.Panel], mechanism: str) -> dict[Experiment, ic.Panel]:
@@ -307,7 +307,7 @@ def _cutoff_change(found: pd.DataFrame, confidence: float) -> pd.DataFrame:
         high=estimate + reach,
         p=p,
     )
-    return adjusted(rows)[list(found.columns)]
+    return with_adjusted_p(rows)[list(found.columns)]
 
 
 def _with_findings(rows: pd.DataFrame, confidence: float) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from finevolve_pipeline.evaluation import ic
+from finevolve_pipeline.evaluation.inference import inference
 from finevolve_pipeline.evaluation.sensitivity import (
     CUTOFF_CHANGE,
     HEADLINE,
@@ -158,6 +159,18 @@ def test_what_a_test_says(estimate: float, p: float, expected: str) -> None:
 )
 def test_how_a_finding_changes(before: Any, now: Any, expected: str) -> None:
     assert change(before, now) == expected
+
+
+def test_the_headline_is_the_table_of_inference(alpha: np.ndarray) -> None:
+    runs, labels = runs_of(scored(alpha, 0.2, 0.5, 0.2)), labels_of(close_t=alpha)
+    found = sensitivity(runs, labels, SETTINGS)
+    of_the_paper = labels[labels["base"] == "close_t"]
+    table = inference(runs, of_the_paper, DAYS, SETTINGS.evaluation, codes=SHAPE_CODES)
+    for stage in ("overall", "exploitation"):
+        mine = found[(found["variant"] == HEADLINE) & (found["stage"] == stage)]
+        theirs = table[(table["method"] == "spearman") & (table["stage"] == stage)]
+        columns = ["mechanism", "metric", "horizon", "quantity", "estimate", "low", "high", "p", "p_holm", "sessions"]
+        pd.testing.assert_frame_equal(mine[columns].reset_index(drop=True), theirs[columns].reset_index(drop=True))
 
 
 def test_a_clear_difference_survives_every_change(alpha: np.ndarray) -> None:
