@@ -86,6 +86,12 @@ def test_a_conclusion_that_survives_is_said_to() -> None:
     assert one.changes == ()
 
 
+def test_a_sentence_names_eight_findings_and_counts_the_rest() -> None:
+    many = {(f"method{number:02}", "csIC", 10): "above" for number in range(11)}
+    told = view_of(table({HEADLINE: many, "pearson": many})).backbones[0].conclusion
+    assert told.endswith("method07 csIC 10d above Pipe; and 3 more.")
+
+
 def test_what_changes_the_conclusion_is_named_with_what_becomes_of_it() -> None:
     reversed_ = {**CALM, ("mem0", "csIC", 10): "below"}
     faded = {**CALM, ("mem0", "csIC", 0): "noise", ("mem0", "tsIC", 10): "above"}

@@ -62,6 +62,8 @@ _DEFINITIONS: Mapping[str, str] = {
 }
 _STAGES: Mapping[str, str] = {OVERALL: "all sessions", EXPLOITATION: "exploitation stage"}
 _MARKS: Mapping[str, str] = {"above": " ▲", "below": " ▼", "noise": "", "untested": " ?"}
+_LISTED = 8
+"""Findings named in a sentence."""
 _HIGHLIGHT = 0.5
 """Strength of the colour behind what is beyond noise."""
 _MOVED: Mapping[str, str] = {"new": "new finding", "weaker": "within noise", "reversed": "reversed"}
@@ -163,6 +165,13 @@ def _named(variants: Sequence[str], words: Words) -> str:
     return words("; ").join(words(_TITLES[name]) for name in variants)
 
 
+def _listed(parts: Sequence[str], words: Words) -> str:
+    """The first few; the tables have all of them."""
+    more = len(parts) - _LISTED
+    listed = words("; ").join(parts[:_LISTED])
+    return listed if more <= 0 else listed + words("; and {more} more", more=more)
+
+
 def _definitions(table: pd.DataFrame, words: Words) -> TableView:
     shown = [name for name in dict.fromkeys(table["variant"]) if name in _DEFINITIONS]
     return text_table(
@@ -205,9 +214,12 @@ class _Backbone:
             return words(
                 "The headline: none of {tested} differences from Pipe is beyond noise.", tested=headline.tested
             )
-        listed = words("; ").join(
-            words("{place} above Pipe" if finding == "above" else "{place} below Pipe", place=self._place(place))
-            for place, finding in found.items()
+        listed = _listed(
+            [
+                words("{place} above Pipe" if finding == "above" else "{place} below Pipe", place=self._place(place))
+                for place, finding in found.items()
+            ],
+            words,
         )
         return words(
             "The headline: {found} of {tested} differences from Pipe are beyond noise: {listed}.",
@@ -294,13 +306,16 @@ class _Backbone:
         found = rows[rows["finding"].isin(["above", "below"])]
         if found.empty:
             return words("No coefficient changes beyond noise.")
-        listed = words("; ").join(
-            words(
-                "{place} rises by {size:.4f}" if row["estimate"] > 0 else "{place} falls by {size:.4f}",
-                place=self._place(Place(row["mechanism"], row["metric"], row["horizon"])),
-                size=abs(row["estimate"]),
-            )
-            for row in found.to_dict("records")
+        listed = _listed(
+            [
+                words(
+                    "{place} rises by {size:.4f}" if row["estimate"] > 0 else "{place} falls by {size:.4f}",
+                    place=self._place(Place(row["mechanism"], row["metric"], row["horizon"])),
+                    size=abs(row["estimate"]),
+                )
+                for row in found.to_dict("records")
+            ],
+            words,
         )
         fell = (found["estimate"] < 0).any()
         reading = words(" A fall is what knowledge of the outcomes would leave behind.") if fell else ""
