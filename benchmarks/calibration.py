@@ -4,11 +4,11 @@
     python benchmarks/calibration.py --part null  some of them; the others keep their rows
     python benchmarks/calibration.py --samples 50 a trial, printed only
 
-A sample is a world without any relation between scores and outcomes: daily excess returns of 31 industries with a common
-and a style factor, outcomes as their sums over h sessions (so they overlap), and scores of two runs, Pipe and another,
-that are autoregressive in time, share 60 % of their variance with each other and move together across industries. The
-level is the other run's coefficient, the difference that from Pipe's. Planted samples add the outcome itself to the other
-run's scores. The sample depends on its number alone, so the figures do not depend on the workers.
+A sample is a world without any relation between scores and outcomes: daily excess returns of 31 industries with a
+common and a style factor, outcomes as their sums over h sessions (so they overlap), and scores of two runs, Pipe and
+another, that are autoregressive in time, share 60 % of their variance with each other and move together across
+industries. The level is the other run's coefficient, the difference that from Pipe's. Planted samples add the outcome
+itself to the other run's scores. The sample depends on its number alone, so the figures do not depend on the workers.
 """
 
 from __future__ import annotations

@@ -98,8 +98,13 @@ def make_series(values: Floats) -> Series:
     return Series(mean, np.where(defined, values - mean, 0.0) / defined.sum(), defined)
 
 
+_NOTHING = 1e-6
+"""A variance below this share of the one of independent values is rounding, or a cancellation that means nothing."""
+
+
 def _root(variance: float, series: Series) -> float:
-    return math.sqrt(variance) if series.varies and variance > 0 else math.nan
+    independent = float((series.within**2).sum())
+    return math.sqrt(variance) if series.varies and variance > _NOTHING * independent else math.nan
 
 
 def cosine_terms(sessions: int, horizon: int, most: int) -> int:
@@ -134,7 +139,7 @@ def newey_west_error(series: Series, lag: int) -> float:
 
 
 def hansen_hodrick_error(series: Series, lag: int) -> float:
-    """Standard error with weight 1 up to `lag`; NaN where that variance is not positive.
+    """Standard error with weight 1 up to `lag`; NaN where that variance is not clearly positive.
 
     NaN also for a constant series, or one not longer than `lag`.
     """
@@ -144,10 +149,8 @@ def hansen_hodrick_error(series: Series, lag: int) -> float:
 def _kernel_error(series: Series, lag: int, weights: Callable[[int], Floats]) -> float:
     if series.span <= lag or not series.varies:
         return math.nan
-    # Scaled, so that squares of tiny influences do not underflow.
-    scale = float(np.abs(series.within).max())
-    variance = sandwich_covariance.S_hac_simple(series.within[:, None] / scale, nlags=lag, weights_func=weights)
-    return scale * _root(float(variance[0, 0]), series)
+    variance = sandwich_covariance.S_hac_simple(series.within[:, None], nlags=lag, weights_func=weights)
+    return _root(float(variance[0, 0]), series)
 
 
 def naive_error(series: Series) -> float:
