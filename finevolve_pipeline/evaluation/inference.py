@@ -370,7 +370,7 @@ def tests(of: Coefficient, horizon: int, sessions: int, settings: EvaluationSett
         "defined": defined.size,
         "undefined": of.correlations.size - defined.size,
         "icir": _ratio_to_spread(defined),
-        "positive_share": float((defined > 0).mean()) if defined.size else math.nan,
+        "positive_share": float((defined > long_run.ROUNDING).mean()) if defined.size else math.nan,
     }
 
 

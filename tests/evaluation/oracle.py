@@ -260,10 +260,11 @@ def default_error(e: Estimate, horizon: int, sessions: int, settings: Evaluation
         return NAN, degrees
     bootstrap = average([float(np.var(row, ddof=1)) for row in e.shifted_draws])
     true = average([value**2 for value in e.shifted])
-    if not bootstrap > 0 or not true > 0:
-        return NAN, degrees
     draws = [value for value in e.draws if known(value)]
-    return float(np.std(draws, ddof=1)) * math.sqrt(true / bootstrap), degrees
+    plain = float(np.std(draws, ddof=1)) if len(draws) > 1 else NAN
+    if not known(plain) or min(bootstrap, true, plain**2) <= 1e-20:
+        return NAN, degrees
+    return plain * math.sqrt(true / bootstrap), degrees
 
 
 def divided(a: float, b: float) -> float:
@@ -294,7 +295,7 @@ def tests(e: Estimate, horizon: int, sessions: int, settings: EvaluationSettings
         "defined": len(parts),
         "undefined": len(e.parts) - len(parts),
         "icir": divided(average(parts), spread),
-        "positive_share": sum(value > 0 for value in parts) / len(parts) if parts else NAN,
+        "positive_share": sum(value > 1e-12 for value in parts) / len(parts) if parts else NAN,
     }
 
 
