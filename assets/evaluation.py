@@ -11,7 +11,7 @@ import pandas as pd
 from assets.partitioned import OWNER, Presentation, table_asset
 from assets.plots import bars
 from assets.publishing import publish_release, publish_report
-from finevolve_pipeline.evaluation.comparison import table2_markdown, table2_rows
+from finevolve_pipeline.evaluation.layout import table2, table2_markdown
 from finevolve_pipeline.evaluation.sensitivity import survivals
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
@@ -40,7 +40,7 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
         return {"coefficients": bars(values, f"{headline} IC, overall"), "undefined": int(frame["undefined"].sum())}
 
     def describe_comparison(frame: pd.DataFrame) -> dict[str, Any]:
-        return {"table": dg.MetadataValue.md(table2_markdown(table2_rows(frame, method=headline)))}
+        return {"table": dg.MetadataValue.md(table2_markdown(table2(frame, stages=("overall",), methods=(headline,))))}
 
     def describe_inference(frame: pd.DataFrame) -> dict[str, Any]:
         chosen = frame[(frame["stage"] == "overall") & (frame["method"] == headline)]

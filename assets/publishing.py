@@ -96,6 +96,13 @@ def report_is_fresh(graph: Graph, store: TableStore) -> bool:
     return recipe == report_recipe(graph, store, news_coverage(graph, store))
 
 
+def stored_inference(store: TableStore) -> pd.DataFrame:
+    """`Inference`; without rows where nothing has been tested yet."""
+    if store.digest("inference", SINGLE) is None:
+        return tables.empty(tables.Inference)
+    return store.read("inference", SINGLE)
+
+
 def publish_report(graph: Graph, store: TableStore) -> Published:
     """Write `<home>/report` from all stored tables."""
     (store.home / RECIPE).unlink(missing_ok=True)
@@ -114,6 +121,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             settings=graph.settings,
             ic_matrix=ic_matrix,
             comparison=store.read("comparison", SINGLE),
+            inference=stored_inference(store),
             predictions=predictions,
             retrievals=_all(retrievals, tables.Retrievals),
             alpha=alpha,
@@ -124,7 +132,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             manifests=manifests(graph, store, ran),
             truth=_truth(store.home / TRUTH),
             cases=_cases(graph, store, chosen.places, told),
-            case_reason=chosen.reason,
+            choice=chosen,
         ),
     )
     write_atomically(store.home / RECIPE, recipe.encode())

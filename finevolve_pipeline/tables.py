@@ -146,7 +146,7 @@ class Predictions(Contract):
     """Frozen predictions, one row per industry and horizon. Partition: session x experiment."""
 
     session: str = _text("session of the prediction", str_matches=_DAY)
-    experiment: str = _text("mechanism-backbone")
+    experiment: str = _text("mechanism-backbone, with @seed where it is not 0")
     code: str = _text("industry code")
     horizon: np.int16 = _text("h in sessions", gt=0)
     score: float = _text("score in [-1, 1]; NaN where invalid", ge=-1, le=1, nullable=True)
@@ -167,7 +167,7 @@ class Retrievals(Contract):
     """Every memory retrieved for a prediction. Partition: session x experiment."""
 
     session: str = _text("session of the prediction", str_matches=_DAY)
-    experiment: str = _text("mechanism-backbone")
+    experiment: str = _text("mechanism-backbone, with @seed where it is not 0")
     code: str = _text("industry code")
     rank: np.int16 = _text("1 = first")
     memory_id: str = _text("id of the memory")
@@ -192,7 +192,7 @@ class Retrievals(Contract):
 class InformationCoefficients(Contract):
     """Information coefficients in long form. Partition: experiment (own cells), or one table (`ic_matrix`)."""
 
-    experiment: str = _text("mechanism-backbone")
+    experiment: str = _text("mechanism-backbone, with @seed where it is not 0")
     mechanism: str = _text("experience mechanism")
     backbone: str = _text("LLM backbone")
     cells: str = _text("own: all valid cells of the run; common: valid in every compared run", isin=["own", "common"])
@@ -209,7 +209,7 @@ class InformationCoefficients(Contract):
 
 
 class Comparison(Contract):
-    """Gain over Pipe, as in Table 2: one row per experiment, stage, metric and method."""
+    """Gain over Pipe, as in Table 2: one row per mechanism, stage, metric, method and horizon. Means over seeds."""
 
     backbone: str = _text("LLM backbone")
     mechanism: str = _text("experience mechanism")
@@ -220,6 +220,7 @@ class Comparison(Contract):
     value: float = _text("the coefficient on common cells", nullable=True)
     pipe: float = _text("Pipe's on the same cells", nullable=True)
     gain: float = _text("value - pipe", nullable=True)
+    seeds: np.int16 = _text("runs of the mechanism that differ in their seed, and entered value", ge=1)
 
 
 class Inference(Contract):

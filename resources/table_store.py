@@ -89,7 +89,12 @@ class TableStore:
         return stored.digest if stored else None
 
     def read(self, table: str, partition: str) -> pd.DataFrame:
-        """The rows of a partition. Raises `MissingPartitionError` if it does not exist."""
+        """The rows of a partition.
+
+        Raises:
+            MissingPartitionError: it does not exist.
+            TableError: it cannot be read, or was written by another version with other columns.
+        """
         if table == "landing_news":
             day, source = partition.split("|", 1)
             return self.landing.read_news(source, day)
@@ -106,7 +111,13 @@ class TableStore:
             raise TableError(
                 f"{self.path(table, partition)}: not readable ({broken}); delete it and run again"
             ) from broken
-        frame: pd.DataFrame = found.cast(tables.arrow_schema(tables.CONTRACTS[table])).to_pandas()
+        schema = tables.arrow_schema(tables.CONTRACTS[table])
+        if found.column_names != schema.names:
+            raise TableError(
+                f"{self.path(table, partition)}: has other columns than {table} has now, so another version wrote it; "
+                "`finevolve run` makes it again"
+            )
+        frame: pd.DataFrame = found.cast(schema).to_pandas()
         return frame
 
     def write(self, table: Table, partition: str, frame: pd.DataFrame, recipe: str) -> Stored:

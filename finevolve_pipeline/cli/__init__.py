@@ -20,8 +20,9 @@ from finevolve_pipeline.cli.crawl import coverage_command, crawl_command
 from finevolve_pipeline.cli.experience import case_command, memory_command
 from finevolve_pipeline.cli.exports import export_group
 from finevolve_pipeline.cli.fetch import fetch_group
+from finevolve_pipeline.cli.ic import ic_command
 from finevolve_pipeline.cli.imports import import_group
-from finevolve_pipeline.cli.inspect import alpha_command, doctor_command, ic_command, status_command
+from finevolve_pipeline.cli.inspect import alpha_command, doctor_command, status_command
 from finevolve_pipeline.cli.maintain import audit_command, report_command, reset_command
 from finevolve_pipeline.cli.money import estimate_command, usage_command
 from finevolve_pipeline.cli.run import run_command

@@ -29,7 +29,8 @@ from finevolve_pipeline.evaluation.report.case_pages import (
     PredictionView,
     case_page,
 )
-from finevolve_pipeline.evaluation.report.sections import TableView
+from finevolve_pipeline.evaluation.report.views import TableView
+from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.mechanisms.base import Experience
 from finevolve_pipeline.replay.runner import experience_at, not_replayed
 from finevolve_pipeline.settings import Experiment, Settings
@@ -218,7 +219,7 @@ def case_command(sector: str, day: dt.date, named: tuple[str, ...], as_json: boo
     if as_json:
         emit_json(_document(study))
     else:
-        _print_case(case_page(study, ""))
+        _print_case(case_page(study, "", Words()))
 
 
 def _document(study: CaseStudy) -> dict[str, object]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from finevolve_pipeline.cli.output import Pipeline, emit_json, json_option, print_lines, print_table
-from finevolve_pipeline.evaluation.report.sections import TableView
 from finevolve_pipeline.evaluation.report.sensitivity_page import sensitivity_view
+from finevolve_pipeline.evaluation.report.views import TableView
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.sensitivity import survivals
 from finevolve_pipeline.graph import SINGLE

@@ -6,6 +6,9 @@ both the transcription and the code. The paper does not say whether its correlat
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import pandas as pd
@@ -28,6 +31,18 @@ class PublishedRow(NamedTuple):
     cs: tuple[float, float, float]
     gain_ts: float | None
     gain_cs: float | None
+
+    def coefficient(self, metric: str, horizon: int) -> float | None:
+        """The printed coefficient, None for a horizon that the paper does not have."""
+        if horizon not in PUBLISHED_HORIZONS:
+            return None
+        return {"tsIC": self.ts, "csIC": self.cs}[metric][PUBLISHED_HORIZONS.index(horizon)]
+
+    def gain(self, metric: str, horizons: Sequence[int]) -> float | None:
+        """The printed mean gain, None for Pipe and for a mean over other horizons than the paper's."""
+        if tuple(sorted(horizons)) != PUBLISHED_HORIZONS:
+            return None
+        return {"tsIC": self.gain_ts, "csIC": self.gain_cs}[metric]
 
 
 _DEEPSEEK, _QWEN = "DeepSeek-V4-Flash", "Qwen3.6-35B-A3B"
@@ -54,6 +69,25 @@ PUBLISHED_TABLE2: tuple[PublishedRow, ...] = (
     PublishedRow(_QWEN, "expel", "C+R", (0.0262, 0.0604, 0.0441), (0.0360, 0.0607, 0.0044), -0.0132, -0.0108),
     PublishedRow(_QWEN, "reasoningbank", "C+R", (0.0101, 0.0465, 0.1033), (0.0074, 0.0322, 0.0716), -0.0034, -0.0075),
 )
+
+
+def published_row(backbone: str, mechanism: str) -> PublishedRow | None:
+    """The paper's row of that backbone and mechanism, None if it has none.
+
+    Names may differ in case and punctuation: `deepseek-v4-flash` is DeepSeek-V4-Flash.
+    """
+    return _rows_by_name().get((_bare(backbone), _bare(mechanism)))
+
+
+@cache
+def _rows_by_name() -> dict[tuple[str, str], PublishedRow]:
+    return {(_bare(row.backbone), _bare(row.mechanism)): row for row in PUBLISHED_TABLE2}
+
+
+def _bare(name: str) -> str:
+    """A name without case and punctuation; between digits it stays as a point, for 3.6-35 is not 3.63-5."""
+    pointed = re.sub(r"(?<=\d)[\W_]+(?=\d)", ".", name.casefold())
+    return re.sub(r"[^\w.]|_|(?<!\d)\.|\.(?!\d)", "", pointed)
 
 
 def published_coefficients() -> pd.DataFrame:

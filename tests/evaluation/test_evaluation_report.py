@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import datetime as dt
 import io
+import json
 import math
 import re
 from pathlib import Path
@@ -21,19 +22,17 @@ from finevolve_pipeline.evaluation import diagnostics, folders, ic
 from finevolve_pipeline.evaluation.case import (
     CaseRun,
     CaseStudy,
+    Choice,
     Realised,
     Retrieved,
     Scored,
     SectorDay,
     Source,
 )
-from finevolve_pipeline.evaluation.comparison import (
-    compare_with_pipe,
-    ic_matrix,
-    table2_markdown,
-    table2_rows,
-)
+from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
+from finevolve_pipeline.evaluation.layout import table2, table2_markdown
 from finevolve_pipeline.evaluation.report import PlantedTruth, ReportFiles, ReportInputs, build_report
+from finevolve_pipeline.evaluation.report.build import POLICY
 from finevolve_pipeline.market.context import MarketContext, TrailingReturn
 from finevolve_pipeline.news.block import NewsItem
 from finevolve_pipeline.news.coverage_table import coverage_table
@@ -169,8 +168,23 @@ def page(source: str) -> Page:
     return Page(source)
 
 
+def runnable(page: Page) -> list[dict[str, str | None]]:
+    """Script elements that a browser would run."""
+    return [script for script in page.all("script") if script.get("type") != "application/json"]
+
+
+def policies(page: Page) -> list[str | None]:
+    return [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+
+
+def chart(source: str, name: str) -> Any:
+    """The chart of a figure as the page's script reads it."""
+    (block,) = re.findall(rf'<script type="application/json" id="{name}-data">(.*?)</script>', source, flags=re.S)
+    return json.loads(block)
+
+
 def test_the_page_shows_the_headline_table_and_claims_nothing_about_chance(inputs: ReportInputs, page: Page) -> None:
-    for line in table2_markdown(table2_rows(inputs.comparison)).splitlines()[2:8]:
+    for line in table2_markdown(table2(inputs.comparison, stages=("overall",))).splitlines()[4:10]:
         _, label, *numbers = (part.strip() for part in line.strip("|").split("|"))
         assert " ".join([label, *numbers]) in page.text
     assert "Backbone rules, against Pipe without experience" in page.text
@@ -195,7 +209,7 @@ def test_the_page_has_every_section_and_the_papers_own_table(page: Page) -> None
     assert "0.1033 ↑" in page.text
     assert "The regime turns on 2025-03-06" in page.text
     for industry in INDUSTRIES:
-        assert f"{industry.code} {industry.name_zh}" in page.text
+        assert f"{industry.code} {industry.name_zh} {industry.name_en}" in page.text
 
 
 def test_ids_are_unique_and_references_within_figures_resolve(source: str, page: Page) -> None:
@@ -217,10 +231,57 @@ def test_figures_follow_the_page_and_speak_to_those_who_do_not_see_them(source: 
     assert "font-family" not in drawn
 
 
+def test_every_figure_has_its_numbers_and_every_chart_its_drawing(source: str, page: Page) -> None:
+    figures = re.findall(r'<figure id="(\w+)".*?</figure>', source, flags=re.S)
+    charts = [div["data-of"] for div in page.all("div") if "data-of" in div]
+    assert figures == charts
+    for name, block in zip(figures, re.findall(r"<figure id=.*?</figure>", source, flags=re.S), strict=True):
+        assert "<svg" in block
+        assert ("<table" in block) != (name in ("p0bars", "p1bars"))  # whose numbers stand in the table above them
+
+
+def test_charts_hold_the_numbers_and_take_colours_from_the_page(inputs: ReportInputs, source: str) -> None:
+    drawn = chart(source, "p0bars")
+    rows = inputs.comparison
+    rows = rows[(rows["backbone"] == "rules") & (rows["stage"] == "overall") & (rows["method"] == "spearman")]
+    value = rows.set_index(["mechanism", "metric", "horizon"])["value"]
+    (bars,) = [one for one in drawn["data"] if one["name"] == "Mem0" and one["yaxis"] == "y2"]
+    assert bars["y"] == pytest.approx([value["mem0", "csIC", h] for h in (10, 20, 40)], rel=1e-4)
+    assert drawn["x"] == ["10 sessions", "20 sessions", "40 sessions"]
+    lines = chart(source, "p0rolling")
+    assert lines["x"] == list(inputs.sessions)
+    assert {len(one["y"]) for one in lines["data"]} == {len(inputs.sessions)}
+    colours = re.findall(r'"color":"(.*?)"', json.dumps([drawn, lines], separators=(",", ":")))
+    assert colours
+    assert not [colour for colour in colours if not re.fullmatch(r"var\(--\w+\)", colour)]
+
+
 def test_tables_have_scoped_heads_and_captions(source: str, page: Page) -> None:
     assert all(head.get("scope") in ("col", "row") for head in page.all("th"))
     assert source.count("<caption>") == len(page.all("table"))
     assert page.all("html") == [{"lang": "en"}]
+
+
+def test_every_page_stands_there_in_both_languages_and_leads_to_itself_in_the_other(with_case: ReportFiles) -> None:
+    pages = {"index": "", "cases/801170-2025-05-30": "../"}
+    for page, up in pages.items():
+        name = page.rpartition("/")[2]
+        english = Page((with_case.folder / f"{page}.html").read_text("utf-8"))
+        chinese = Page((with_case.folder / f"{page}.zh.html").read_text("utf-8"))
+        assert chinese.all("html") == [{"lang": "zh-CN"}]
+        assert {"href": f"{name}.zh.html", "lang": "zh-CN", "hreflang": "zh-CN"} in english.all("a")
+        assert {"href": f"{name}.html", "lang": "en", "hreflang": "en"} in chinese.all("a")
+        assert f"{up}index.zh.html" in {(a["href"] or "").partition("#")[0] for a in chinese.all("a")}
+        ids = [[a["id"] for a in one.all("h2") + one.all("figure") if "id" in a] for one in (english, chinese)]
+        assert ids[0] == ids[1] != []
+
+
+def test_numbers_and_dates_read_alike_in_both_languages(built: ReportFiles, source: str) -> None:
+    chinese = (built.folder / "index.zh.html").read_text("utf-8")
+    cells = [re.findall(r"<td[^>]*>([-+–.,%\d ↑]+)</td>", one) for one in (source, chinese)]
+    assert len(cells[0]) > 500
+    assert cells[0] == cells[1]
+    assert "2025-01-02 – 2025-04-30" in chinese
 
 
 def test_the_page_needs_no_network_and_runs_nothing(source: str, page: Page) -> None:
@@ -228,10 +289,28 @@ def test_the_page_needs_no_network_and_runs_nothing(source: str, page: Page) -> 
     without_settings = re.sub(r"<pre.*?</pre>", "", source, flags=re.S)
     assert not re.search(r"https?:|//[a-z]", without_settings.replace("<!doctype html>", ""))
     assert not re.search(r"(src|href)=.?https?:", source)
-    assert not page.all("script")
+    assert runnable(page) == [{"src": "assets/report.js"}]
     assert not page.all("link")
-    policy = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
-    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert policies(page) == [POLICY]
+
+
+def test_the_policy_allows_no_network_and_no_script_but_files_of_the_folder() -> None:
+    directives = dict(part.split(" ", 1) for part in POLICY.split("; "))
+    assert directives["default-src"] == "'none'"
+    assert set(directives["script-src"].split()) == {"'self'", "file:"}
+    assert set(directives) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
+
+
+def test_no_text_can_end_a_block_of_data(tmp_path: Path) -> None:
+    settings = world_settings("2025-02-28", experiments={"mechanisms": ["pipe", "mem0"], "backbones": ["rules"]})
+    inputs = world(settings, truth=False)
+    named = inputs.comparison.assign(mechanism=inputs.comparison["mechanism"].replace("mem0", "</script>\u2028&<!--"))
+    built = build_report(tmp_path / "r", dataclasses.replace(inputs, comparison=named))
+    page = Page(built.index.read_text("utf-8"))
+    (block,) = [one for one in page.all("script") if one.get("id") == "p0bars-data"]
+    assert block["type"] == "application/json"
+    names = {trace["name"] for trace in chart(built.index.read_text("utf-8"), "p0bars")["data"]}
+    assert names == {"Pipe", "&lt;/script&gt;\u2028&amp;&lt;!--"}
 
 
 def test_hostile_text_is_shown_and_never_markup(source: str, page: Page) -> None:
@@ -240,9 +319,10 @@ def test_hostile_text_is_shown_and_never_markup(source: str, page: Page) -> None
         if "<" in text:
             assert text not in source
     tags = {tag for tag, _ in page.elements}
-    assert not tags & {"script", "img", "b", "iframe", "object"}
+    assert not tags & {"img", "b", "iframe", "object"}
+    assert len(runnable(page)) == 1
     assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
-    assert not [a["href"] for a in page.all("a") if not re.match(r"#|tables/", a["href"] or "")]
+    assert not [a["href"] for a in page.all("a") if not re.match(r"#|tables/|index\.(zh\.)?html$", a["href"] or "")]
     assert len(page.all("style")) == len(page.all("title")) == 1
     assert source.count("</style>") == 1
 
@@ -256,6 +336,20 @@ def test_no_csv_cell_starts_a_formula(built: ReportFiles) -> None:
         assert cells
         runs = [c for c in cells if c[:1] in tuple("=+-@") and not re.fullmatch(r"-?[\d.]+(e-?\d+)?", c)]
         assert not runs
+
+
+def test_table_two_is_there_in_four_formats(inputs: ReportInputs, built: ReportFiles) -> None:
+    tables = {suffix: (built.folder / f"tables/table2.{suffix}").read_text("utf-8") for suffix in FORMATS}
+    for stage in ("Overall", "Cold start", "Exploitation"):
+        assert f"## {stage}, Spearman" in tables["md"]
+        assert f"\\caption{{{stage}, Spearman}}" in tables["tex"]
+    rows = json.loads(tables["json"])["rows"]
+    runs = inputs.comparison[["backbone", "mechanism"]].drop_duplicates()
+    assert len(rows) == len(runs) * 3 * 2
+    assert len(tables["csv"].splitlines()) == 1 + len(rows) * 2 * (3 + 1)
+
+
+FORMATS = ("md", "csv", "tex", "json")
 
 
 def test_equal_inputs_give_equal_bytes(built: ReportFiles, tmp_path: Path) -> None:
@@ -288,7 +382,7 @@ def test_the_headline_method_is_a_setting(tmp_path: Path) -> None:
     assert "Overall, Pearson, common cells" in page.text
     assert "Overall, Spearman" not in page.text
     assert "Planted truth" not in page.text
-    first = table2_markdown(table2_rows(inputs.comparison, method="pearson")).splitlines()[3]
+    first = table2_markdown(table2(inputs.comparison, methods=("pearson",))).splitlines()[5]
     assert " ".join(part.strip() for part in first.strip("|").split("|")[1:]) in page.text
 
 
@@ -448,7 +542,7 @@ def paper_case(**changes: Any) -> CaseStudy:
 
 
 def with_cases(inputs: ReportInputs, *studies: CaseStudy) -> ReportInputs:
-    return dataclasses.replace(inputs, cases=studies, case_reason="Named in the settings (evaluation.cases).")
+    return dataclasses.replace(inputs, cases=studies, choice=Choice(tuple(s.place for s in studies), is_named=True))
 
 
 @pytest.fixture(scope="module")
@@ -624,12 +718,13 @@ def test_the_case_page_has_the_reports_policy_and_no_markup_of_others(small: Rep
         if "<" in hostile:
             assert hostile not in source
     tags = {tag for tag, _ in page.elements}
-    assert not tags & {"script", "img", "b", "svg", "iframe", "object", "link"}
+    assert not tags & {"img", "b", "svg", "iframe", "object", "link"}
+    assert runnable(page) == [{"src": "../assets/report.js"}]
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
-    assert not [a["href"] for a in page.all("a") if not re.match(r"#|\.\./index\.html", a["href"] or "")]
+    own = r"#|\.\./index\.html|801170-2025-05-30\.zh\.html$"
+    assert not [a["href"] for a in page.all("a") if not re.match(own, a["href"] or "")]
     assert source.count("</style>") == len(page.all("title")) == 1
-    policy = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
-    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert policies(page) == [POLICY]
 
 
 def test_the_case_page_can_be_reached_and_read_without_a_mouse(case: Page, case_source: str) -> None:
@@ -652,10 +747,10 @@ def test_equal_cases_give_equal_bytes(small: ReportInputs, with_case: ReportFile
 
 
 def test_a_report_without_a_case_says_why(small: ReportInputs, tmp_path: Path) -> None:
-    built = build_report(tmp_path / "r", dataclasses.replace(small, case_reason="None of them has been replayed."))
+    built = build_report(tmp_path / "r", dataclasses.replace(small, choice=Choice((), ("801170 2025-05-30",))))
     assert not [name for name in built.names if name.startswith("cases/")]
     page = Page(built.index.read_text("utf-8"))
-    assert "side by side. None of them has been replayed." in page.text
+    assert "side by side. No run has replayed 801170 2025-05-30, which evaluation.cases names." in page.text
 
 
 # -- retrieval diagnostics

@@ -71,7 +71,7 @@ def test_a_range_needs_all_sessions_before_it(tmp_path):
         replayed(tmp_path, "mem0", parts, SESSIONS[4:6])
     assert str(caught.value) == (
         "replay mem0-rules 2025-01-06: not stored, and 2025-01-08 rests on it; first `finevolve run "
-        "--from 2025-01-06 --to 2025-01-09 --mechanism mem0 --backbone rules`"
+        "--from 2025-01-06 --to 2025-01-09 --mechanism mem0 --backbone rules --seed 0`"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,10 +61,23 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Marks:
-    """What stands behind lines over time: the first exploitation session, planted regimes if known."""
+    """What stands behind lines over time: the first exploitation session; names of planted regimes by session."""
 
     exploitation: str | None
     regimes: Mapping[str, str]
+
+    def spans(self, sessions: Sequence[str]) -> list[tuple[str, int, int, bool]]:
+        """Sessions of one regime in a row: its name, first and last position, whether it is shaded."""
+        names = list(dict.fromkeys(self.regimes.values()))
+        found, start = [], 0
+        for position in range(1, len(sessions) + 1):
+            regime = self.regimes.get(sessions[start])
+            if position < len(sessions) and self.regimes.get(sessions[position]) == regime:
+                continue
+            if regime is not None:
+                found.append((regime, start, position - 1, bool(names.index(regime) % 2)))
+            start = position
+        return found
 
 
 @contextmanager
@@ -82,7 +96,10 @@ def _svg(figure: Figure, name: str, description: str) -> str:
         axes.patch.set_visible(False)
     sink = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(sink, format="svg", metadata=nothing)
+    with warnings.catch_warnings():
+        # Texts are measured with matplotlib's own font everywhere, and drawn by the reader's: it need not have Chinese.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(sink, format="svg", metadata=nothing)
     text = sink.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*|<!--.*?-->\s*", "", text, flags=re.S)
@@ -116,57 +133,53 @@ def _date_ticks(axes: Axes, days: Sequence[str]) -> None:
 
 
 def _draw_marks(axes: Axes, sessions: Sequence[str], marks: Marks, label: bool) -> None:
-    names = list(dict.fromkeys(marks.regimes.values()))
-    start = 0
-    for position in range(1, len(sessions) + 1):
-        regime = marks.regimes.get(sessions[start])
-        if position < len(sessions) and marks.regimes.get(sessions[position]) == regime:
-            continue
-        if regime is not None:
-            if names.index(regime) % 2:
-                axes.axvspan(start - 0.5, position - 0.5, color=_BAND, linewidth=0, zorder=0)
-            if label:
-                middle = (start + position - 1) / 2
-                axes.annotate(
-                    f"regime {regime}",
-                    (middle, 1),
-                    xycoords=("data", "axes fraction"),
-                    xytext=(0, -3),
-                    textcoords="offset points",
-                    ha="center",
-                    va="top",
-                    fontsize=8,
-                    color=_MUTED,
-                )
-        start = position
+    for name, first, last, is_shaded in marks.spans(sessions):
+        if is_shaded:
+            axes.axvspan(first - 0.5, last + 0.5, color=_BAND, linewidth=0, zorder=0)
+        if label:
+            axes.annotate(
+                name,
+                ((first + last) / 2, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, -3),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                fontsize=8,
+                color=_MUTED,
+            )
     if marks.exploitation in sessions:
         axes.axvline(sessions.index(marks.exploitation) - 0.5, color=_MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
 
 
-def coefficient_bars(name: str, description: str, values: pd.DataFrame) -> str:
-    """Bars per horizon and mechanism, one panel per metric.
+def bars(
+    name: str,
+    description: str,
+    panels: Sequence[str],
+    places: Sequence[str],
+    layers: Mapping[str, Sequence[Sequence[float]]],
+) -> str:
+    """Bars by place and series, one panel beside the other.
 
     Args:
         name: prefix of ids, unique on the page.
         description: text for people who do not see the figure.
-        values: metric, horizon, label, value; panels and bars in order of appearance.
+        panels: titles, left to right.
+        places: what stands below the bars of every panel.
+        layers: label to the heights of each panel, one a place; NaN leaves a gap.
     """
-    metrics, labels = list(dict.fromkeys(values["metric"])), list(dict.fromkeys(values["label"]))
-    horizons = sorted(set(values["horizon"]))
-    width = 0.8 / max(1, len(labels))
+    width = 0.8 / max(1, len(layers))
     with _drawing(9, 3.4) as figure:
-        panels = figure.subplots(1, max(1, len(metrics)), sharey=True, squeeze=False)[0]
-        for axes, metric in zip(panels, metrics, strict=False):
-            part = values[values["metric"] == metric]
-            for position, label in enumerate(labels):
-                heights = part[part["label"] == label].set_index("horizon")["value"].reindex(horizons)
-                places = np.arange(len(horizons)) + (position - (len(labels) - 1) / 2) * width
-                axes.bar(places, heights.to_numpy(), width * 0.92, color=_colour(position), label=label)
+        drawn = figure.subplots(1, max(1, len(panels)), sharey=True, squeeze=False)[0]
+        for number, (axes, title) in enumerate(zip(drawn, panels, strict=False)):
+            for position, (label, heights) in enumerate(layers.items()):
+                middles = np.arange(len(places)) + (position - (len(layers) - 1) / 2) * width
+                axes.bar(middles, list(heights[number]), width * 0.92, color=_colour(position), label=label)
             axes.axhline(0, color=_MUTED, linewidth=0.9)
-            axes.set_xticks(range(len(horizons)), [f"{horizon} sessions" for horizon in horizons])
+            axes.set_xticks(range(len(places)), list(places))
             axes.grid(axis="x", visible=False)
-            axes.set_title(metric)
-        _legend(figure, panels[0], min(6, len(labels)))
+            axes.set_title(title)
+        _legend(figure, drawn[0], min(6, max(1, len(layers))))
         return _svg(figure, name, description)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation.case import CaseStudy
+from finevolve_pipeline.evaluation.case import CaseStudy, Choice
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
+from finevolve_pipeline.tables import Inference, empty
+
+_NOTHING_CHOSEN = Choice(())
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class ReportInputs:
         manifests: what made the dataset and the runs, by heading: versions, digests. Plain JSON values.
         truth: what was planted, for a synthetic world.
         cases: sector-days that get a page of their own.
-        case_reason: why these, in words.
+        choice: how these were chosen.
+        inference: `Inference`; empty: nothing has been tested.
     """
 
     settings: Settings
@@ -62,7 +66,8 @@ class ReportInputs:
     manifests: Mapping[str, Mapping[str, object]]
     truth: PlantedTruth | None = None
     cases: tuple[CaseStudy, ...] = ()
-    case_reason: str = ""
+    choice: Choice = _NOTHING_CHOSEN
+    inference: pd.DataFrame = field(default_factory=lambda: empty(Inference))
 
     @property
     def sessions(self) -> tuple[str, ...]:

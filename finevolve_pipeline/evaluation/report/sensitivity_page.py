@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, mechanism_label
-from finevolve_pipeline.evaluation.report.sections import Cell, TableView, text_table
+from finevolve_pipeline.evaluation.report.views import Cell, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.sensitivity import (
     CUTOFF_CHANGE,
