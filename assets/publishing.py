@@ -123,7 +123,8 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
     retrievals = [store.replays.read_retrievals(key) for key in ran]
     ic_matrix, alpha = store.read("ic_matrix", SINGLE), store.read("alpha", SINGLE)
     facts = _article_facts(graph, store)
-    chosen = choose_cases(graph.settings.evaluation.sector_days, predictions, alpha)
+    told = graph.told_outcomes(store)
+    chosen = choose_cases(graph.settings.evaluation.sector_days, predictions, told)
     written = build_report(
         store.home / "report",
         ReportInputs(
@@ -140,7 +141,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             coverage=coverage,
             manifests=manifests(graph, store, ran),
             truth=_truth(store.home / TRUTH),
-            cases=_cases(graph, store, chosen.places, alpha),
+            cases=_cases(graph, store, chosen.places, told),
             choice=chosen,
             news=news_statistics(facts),
             usage=_usage(store, ran),
@@ -151,7 +152,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
     return Published(str(written.folder), len(written.names), written.digest)
 
 
-def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], alpha: pd.DataFrame) -> tuple[CaseStudy, ...]:
+def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], told: pd.DataFrame) -> tuple[CaseStudy, ...]:
     settings = graph.settings
     nothing_compared = NoVectors(settings.embedder.dimensions)
     parts = {
@@ -163,7 +164,7 @@ def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], alpha: 
         )
         for experiment in settings.all_experiments
     }
-    return tuple(build_case(place, parts, store.replays, alpha) for place in places)
+    return tuple(build_case(place, parts, store.replays, told) for place in places)
 
 
 def _all(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.DataFrame:

@@ -27,6 +27,7 @@ from finevolve_pipeline.cli.inspect import alpha_command, doctor_command, status
 from finevolve_pipeline.cli.maintain import audit_command, report_command, reset_command
 from finevolve_pipeline.cli.money import estimate_command, usage_command
 from finevolve_pipeline.cli.run import run_command
+from finevolve_pipeline.cli.sensitivity import sensitivity_command
 from finevolve_pipeline.cli.synthetic import demo_command, synth_command
 from finevolve_pipeline.cli.tagging import tagging_group
 from finevolve_pipeline.errors import FinEvolveError
@@ -68,6 +69,7 @@ for command in (
     status_command,
     alpha_command,
     ic_command,
+    sensitivity_command,
     memory_command,
     case_command,
     report_command,

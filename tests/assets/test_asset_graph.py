@@ -33,6 +33,9 @@ alpha [market; pandas, parquet]
 articles [news; pandas, parquet]
   partitions: 2024-01-01 .. 2026-06-01 (883)
   reads: articles, raw_news
+label_bases [market; pandas, parquet]
+  partitions: one
+  reads: benchmark_bars, industry_bars
 matured_alpha [market; pandas, parquet]
   partitions: 2025-01-02 .. 2026-03-31 (299)
   reads: benchmark_bars, industry_bars
@@ -64,6 +67,9 @@ ic_matrix [evaluation; pandas, parquet]
 inference [evaluation; pandas, parquet]
   partitions: one
   reads: alpha, ic_by_experiment, replay
+sensitivity [evaluation; pandas, parquet]
+  partitions: one
+  reads: ic_by_experiment, label_bases, replay
 comparison [evaluation; pandas, parquet]
   partitions: one
   reads: ic_matrix
