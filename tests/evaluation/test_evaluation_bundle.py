@@ -25,6 +25,7 @@ from bundle_world import (
     verified,
     with_rows,
     with_run,
+    world_settings,
 )
 
 from finevolve_pipeline.digests import digest_json
@@ -32,8 +33,9 @@ from finevolve_pipeline.errors import CacheMissError, FinEvolveError
 from finevolve_pipeline.evaluation.bundle import archive as archives
 from finevolve_pipeline.evaluation.bundle.archive import BundleError, read_archive, tar_bytes, write_archive
 from finevolve_pipeline.evaluation.bundle.content import Content, Run, read_content
-from finevolve_pipeline.evaluation.bundle.gather import invalid_kind, pack
-from finevolve_pipeline.evaluation.bundle.own import OwnData
+from finevolve_pipeline.evaluation.bundle.figures import figures_code, labels_of
+from finevolve_pipeline.evaluation.bundle.gather import Facts, invalid_kind, pack
+from finevolve_pipeline.evaluation.bundle.own import OwnChecker, OwnData
 from finevolve_pipeline.evaluation.bundle.verify import LABELS, PROMPTS, REPEATED, SELF_CONSISTENT
 from finevolve_pipeline.llm.stand_in import StandIn
 from finevolve_pipeline.universe import BENCHMARK
@@ -285,6 +287,13 @@ def test_a_changed_member_is_refused_though_its_checksum_was_repaired(
 def test_a_changed_member_fails_its_checksum_where_that_was_not_repaired(members: Members) -> None:
     failed = refusals(field_changed(P, 5, 3, "0.123")(members))
     assert failed["checksums"] == f"{P}: fails its checksum"
+
+
+def test_figures_of_another_version_of_the_program_are_refused_with_what_to_do(members: Members) -> None:
+    changed = field_changed("figures/ic_matrix.csv", 7, 8, "0.9")(members)
+    assert "another version" not in refusals(sealed(changed))["figures"]
+    other = edited("manifest.json", figures_code(), "0" * 32)(changed)
+    assert refusals(sealed(other))["figures"].endswith("another version of this program: pack it again with this one")
 
 
 def test_a_list_of_checksums_that_names_more_is_refused(members: Members) -> None:
@@ -553,8 +562,6 @@ def test_runs_under_different_settings_are_refused_together(content: Content) ->
 
 def better_scores(content: Content) -> Content:
     """Scores replaced by the labels' signs wherever those are known, and everything that follows recomputed."""
-    from finevolve_pipeline.evaluation.bundle.figures import labels_of
-
     labels = labels_of(content.header, content.closes)
     known = labels[labels["alpha"].notna()].set_index(["predicted_on", "code", "horizon"])["alpha"].to_dict()
 
@@ -597,8 +604,6 @@ def test_closes_kept_back_fail_against_own_closes(content: Content, own: OwnData
     """Without a close there is no label: a way to leave out what went wrong."""
     gone = (content.closes["session"] == "2025-01-16") & (content.closes["code"] == "801980")
     forged = replace(content, closes=content.closes[~gone].reset_index(drop=True))
-    from finevolve_pipeline.evaluation.bundle.own import OwnChecker
-
     check = OwnChecker(forged, own).closes()
     assert (check.status, check.detail) == ("failed", "2025-01-16 801980: this home has a close, the bundle has none")
 
@@ -745,10 +750,6 @@ def test_a_reason_is_kept_without_the_words_it_quotes(reason: str, kind: str) ->
 
 @pytest.mark.parametrize("path", ["/home/someone/model.gguf", "C:\\models\\m", "~/models/m", "file:///srv/m"])
 def test_a_path_of_the_machine_is_refused_before_it_is_packed(content: Content, path: str) -> None:
-    from bundle_world import world_settings
-
-    from finevolve_pipeline.evaluation.bundle.gather import Facts
-
     run = content.runs[PIPE]
     named = replace(run, identity={**run.identity, "backbone": {"kind": "openai", "model": path}})
     facts = Facts("", {}, "rules", {}, content.closes, content.news)
@@ -758,7 +759,7 @@ def test_a_path_of_the_machine_is_refused_before_it_is_packed(content: Content, 
 
 def test_a_manifest_tells_versions_settings_and_digests(members: Members) -> None:
     told = json.loads(members["manifest.json"])
-    assert told["made_by"] == {"finevolve-pipeline": "0.1.0"}
+    assert told["made_by"] == {"finevolve-pipeline": "0.1.0", "code of figures": figures_code()}
     assert [run["mechanism"] for run in told["runs"]] == ["pipe", "memrl", "reflexion"]
     assert told["cache"]["rules"]["answers"] == 0
     assert "No article text" in told["licence"]

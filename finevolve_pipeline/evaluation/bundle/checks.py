@@ -21,9 +21,11 @@ from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import FinEvolveError
 from finevolve_pipeline.evaluation.bundle.content import CHECKSUMS, LICENCE, Content, Run, checksums, links_of
 from finevolve_pipeline.evaluation.bundle.figures import (
+    CODE,
     TOLERANCE,
     TOLERANCES,
     Figures,
+    figures_code,
     first_difference,
     labels_digest,
     labels_of,
@@ -41,6 +43,8 @@ from finevolve_pipeline.replay.clock import INPUTS, NEWS
 from finevolve_pipeline.replay.journal import APPEND, MATURE, Manifest
 from finevolve_pipeline.tables import LEFT_OUT
 from finevolve_pipeline.universe import BENCHMARK, CODES
+
+_OTHER_CODE = "; it was packed by another version of this program: pack it again with this one"
 
 LONGEST_NAME = 200
 """Characters of a model's name."""
@@ -364,7 +368,8 @@ class Checker:
         for name, tolerance in TOLERANCES.items():
             wrong = first_difference(self.content.figures[name], self.found.table(name), tolerance)
             if wrong:
-                raise Refuted(f"{name}: {wrong}")
+                is_other = self.header.made_by.get(CODE) != figures_code()
+                raise Refuted(f"{name}: {wrong}{_OTHER_CODE if is_other else ''}")
         return ", ".join(f"{len(frame)} rows of {name}" for name, frame in self.found.all().items()) + " recomputed"
 
     @property

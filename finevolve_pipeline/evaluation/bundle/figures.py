@@ -8,7 +8,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from finevolve_pipeline.digests import digest_text
+from finevolve_pipeline.digests import digest_text, source_digest
 from finevolve_pipeline.evaluation.bundle.content import Header, Run
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
 from finevolve_pipeline.evaluation.inference import inference
@@ -20,6 +20,25 @@ TOLERANCE = 1e-12
 
 TOLERANCES = {"ic_matrix": TOLERANCE, "comparison": TOLERANCE, "inference": 1e-9}
 """By table; standard errors and quantiles come from sums over thousands of draws."""
+
+
+CODE = "code of figures"
+"""Name of `figures_code` among what made a bundle."""
+
+_COMPUTED_BY = (
+    "finevolve_pipeline.evaluation.bootstrap",
+    "finevolve_pipeline.evaluation.comparison",
+    "finevolve_pipeline.evaluation.ic",
+    "finevolve_pipeline.evaluation.inference",
+    "finevolve_pipeline.evaluation.long_run",
+    "finevolve_pipeline.evaluation.stages",
+    "finevolve_pipeline.market.alpha",
+)
+
+
+def figures_code() -> str:
+    """Digest of the code that figures come from."""
+    return source_digest(*_COMPUTED_BY)
 
 
 def labels_of(header: Header, closes: pd.DataFrame) -> pd.DataFrame:

@@ -32,7 +32,7 @@ from finevolve_pipeline.evaluation.bundle.content import (
     RunHeader,
     links_of,
 )
-from finevolve_pipeline.evaluation.bundle.figures import Figures, labels_digest, labels_of
+from finevolve_pipeline.evaluation.bundle.figures import CODE, Figures, figures_code, labels_digest, labels_of
 from finevolve_pipeline.evaluation.bundle.sheets import SheetError
 from finevolve_pipeline.evaluation.news_statistics import article_facts, news_counts
 from finevolve_pipeline.graph import TableReader
@@ -147,7 +147,7 @@ def pack(settings: Settings, runs: Sequence[Run], facts: Facts) -> Content:
         format=FORMAT,
         version=VERSION,
         submitter=facts.submitter,
-        made_by=dict(facts.made_by),
+        made_by={**facts.made_by, CODE: figures_code()},
         first_session=benchmark.sessions[0],
         last_session=benchmark.sessions[-1],
         horizons=benchmark.horizons,
