@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
@@ -124,7 +124,13 @@ def worlds(draw: st.DrawFn) -> tuple[dict[Experiment, np.ndarray], np.ndarray, t
     return {run: random_values(rng, shape, missing, levels) for run in runs}, alpha, horizons
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    # The oracle is too slow to look for the smallest world that fails.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
 @given(worlds())
 def test_every_number_of_the_table_equals_the_slow_oracle(
     world: tuple[dict[Experiment, np.ndarray], np.ndarray, tuple[int, ...]],

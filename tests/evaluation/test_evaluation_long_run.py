@@ -58,7 +58,9 @@ def test_fixed_b_p_values_are_uniform_for_independent_normal_values() -> None:
     assert stats.kstest(p, "uniform").pvalue > 0.001
 
 
-@pytest.mark.parametrize(("statistic", "sessions", "lag"), [(0.0, 30, 5), (0.5, 30, 5), (2.5, 99, 80), (7.0, 299, 20)])
+@pytest.mark.parametrize(
+    ("statistic", "sessions", "lag"), [(0.0, 30, 5), (0.0067, 6, 4), (0.5, 30, 5), (2.5, 99, 80), (7.0, 299, 20)]
+)
 def test_fixed_b_p_values_equal_adaptive_quadrature(statistic: float, sessions: int, lag: int) -> None:
     mine = long_run.fixed_b_p_value(statistic, sessions, lag)
     assert mine == pytest.approx(oracle.fixed_b_p(statistic, sessions, lag), abs=1e-10)
