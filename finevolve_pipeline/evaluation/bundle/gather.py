@@ -34,7 +34,7 @@ from finevolve_pipeline.evaluation.bundle.content import (
 )
 from finevolve_pipeline.evaluation.bundle.figures import Figures, labels_digest, labels_of
 from finevolve_pipeline.evaluation.bundle.sheets import SheetError
-from finevolve_pipeline.evaluation.diagnostics import count_news
+from finevolve_pipeline.evaluation.news_statistics import article_facts, news_counts
 from finevolve_pipeline.graph import TableReader
 from finevolve_pipeline.llm.cache import AnswerEntry
 from finevolve_pipeline.mechanisms.base import Mechanism
@@ -245,7 +245,8 @@ def gather_news(reader: TableReader, days: Iterable[dt.date]) -> pd.DataFrame:
     for day in (each.isoformat() for each in days):
         if reader.digest("tagged_articles", day) is None or reader.digest("benchmark_news", day) is None:
             continue
-        counts = count_news(day, reader.read("tagged_articles", day), reader.read("benchmark_news", day))
+        facts = article_facts(day, reader.read("tagged_articles", day), reader.read("benchmark_news", day))
+        counts = news_counts(facts)
         by_source = counts.groupby("source")[["articles", "selected"]].sum()
         rows += [(day, source, int(one.articles), int(one.selected)) for source, one in by_source.iterrows()]
     return NEWS_SHEET.frame(sorted(rows))
