@@ -84,7 +84,7 @@ def news_coverage(graph: Graph, store: TableStore) -> CoverageTable:
 def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> str:
     """Digest of everything the report is made of."""
     settings = graph.settings
-    tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE), ("inference", SINGLE)]
+    tables_used = [(name, SINGLE) for name in ("alpha", "ic_matrix", "comparison", "inference", "sensitivity")]
     tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
     for name in ("tagged_articles", "benchmark_news", "news_window", "matured_alpha"):
         tables_used += [(name, key) for key in graph.tables[name].partitions]
@@ -103,6 +103,13 @@ def report_is_fresh(graph: Graph, store: TableStore) -> bool:
     except FileNotFoundError:
         return False
     return recipe == report_recipe(graph, store, news_coverage(graph, store))
+
+
+def stored_sensitivity(store: TableStore) -> pd.DataFrame:
+    """`Sensitivity`; without rows where it has not been made yet."""
+    if store.digest("sensitivity", SINGLE) is None:
+        return tables.empty(tables.Sensitivity)
+    return store.read("sensitivity", SINGLE)
 
 
 def stored_inference(store: TableStore) -> pd.DataFrame:
@@ -132,6 +139,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             ic_matrix=ic_matrix,
             comparison=store.read("comparison", SINGLE),
             inference=stored_inference(store),
+            sensitivity=stored_sensitivity(store),
             predictions=predictions,
             retrievals=_all(retrievals, tables.Retrievals),
             alpha=alpha,
@@ -241,7 +249,7 @@ def manifests(graph: Graph, store: TableStore, experiments: list[str]) -> Mappin
             **identity(graph),
             **{
                 name: store.digest(name, SINGLE) or "absent"
-                for name in ("alpha", "ic_matrix", "comparison", "inference")
+                for name in ("alpha", "ic_matrix", "comparison", "inference", "sensitivity")
             },
         },
         **{
