@@ -63,6 +63,7 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
         deps=[
             "comparison",
             "inference",
+            "sensitivity",
             "ic_matrix",
             "replay",
             "alpha",

@@ -76,6 +76,7 @@ def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> s
     """Digest of everything the report is made of."""
     settings = graph.settings
     tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE), ("inference", SINGLE)]
+    tables_used += [("sensitivity", SINGLE)]
     tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
     for name in ("tagged_articles", "benchmark_news", "news_window", "matured_alpha"):
         tables_used += [(name, key) for key in graph.tables[name].partitions]
@@ -98,9 +99,11 @@ def report_is_fresh(graph: Graph, store: TableStore) -> bool:
 
 def stored_inference(store: TableStore) -> pd.DataFrame:
     """`Inference`; without rows where nothing has been tested yet."""
-    if store.digest("inference", SINGLE) is None:
-        return tables.empty(tables.Inference)
-    return store.read("inference", SINGLE)
+    return _stored_or_empty(store, "inference")
+
+
+def _stored_or_empty(store: TableStore, name: str) -> pd.DataFrame:
+    return tables.empty(tables.CONTRACTS[name]) if store.digest(name, SINGLE) is None else store.read(name, SINGLE)
 
 
 def publish_report(graph: Graph, store: TableStore) -> Published:
@@ -122,6 +125,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             ic_matrix=ic_matrix,
             comparison=store.read("comparison", SINGLE),
             inference=stored_inference(store),
+            sensitivity=_stored_or_empty(store, "sensitivity"),
             predictions=predictions,
             retrievals=_all(retrievals, tables.Retrievals),
             alpha=alpha,

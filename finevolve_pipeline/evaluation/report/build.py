@@ -22,8 +22,9 @@ from finevolve_pipeline.evaluation.report import news_coverage, sections
 from finevolve_pipeline.evaluation.report.case_pages import case_page, case_table, page_name
 from finevolve_pipeline.evaluation.report.charts import tool_texts
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
-from finevolve_pipeline.evaluation.report.pages import INDEX, Place
+from finevolve_pipeline.evaluation.report.pages import INDEX, SENSITIVITY, Place
 from finevolve_pipeline.evaluation.report.sections import Evaluation
+from finevolve_pipeline.evaluation.report.sensitivity_page import sensitivity_view
 from finevolve_pipeline.evaluation.report.words import LANGUAGES, Words
 from finevolve_pipeline.spreadsheet import frame_csv
 
@@ -96,6 +97,9 @@ def _pages(evaluation: Evaluation, tables: Sequence[str], words: Words) -> Mappi
     """Every page in one language, by file name."""
     inputs, environment = evaluation.inputs, _environment(words)
     pages = {INDEX: _index(environment, evaluation, tables, words)}
+    view = sensitivity_view(inputs.sensitivity, inputs.settings, words)
+    template = environment.get_template("sensitivity.html.j2")
+    pages[SENSITIVITY] = template.render(place=Place(SENSITIVITY, words), view=view)
     for study in inputs.cases:
         page = page_name(study)
         shown = case_page(study, inputs.choice.reason(words), words)
@@ -114,6 +118,7 @@ def _tables(evaluation: Evaluation) -> Mapping[str, str]:
         "tables/table2.json": table2_json(whole),
         "tables/ic_matrix.csv": frame_csv(inputs.ic_matrix),
         "tables/comparison.csv": frame_csv(inputs.comparison),
+        "tables/sensitivity.csv": frame_csv(inputs.sensitivity),
         "tables/daily_csic.csv": frame_csv(evaluation.daily),
         "tables/industry_tsic.csv": frame_csv(evaluation.industries),
         "tables/retrieval_by_session.csv": frame_csv(diagnostics.retrieval_by_session(inputs.retrievals)),
@@ -145,7 +150,7 @@ def _environment(words: Words) -> Environment:
         "_": words,
         "data": _data_block,
         "chart_texts": tool_texts(words),
-        "pages": [(INDEX, words("Report"))],
+        "pages": [(INDEX, words("Report")), (SENSITIVITY, words("Sensitivity"))],
     }
     return environment
 

@@ -11,7 +11,7 @@ import pandas as pd
 from finevolve_pipeline.evaluation.case import CaseStudy, Choice
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
-from finevolve_pipeline.tables import Inference, empty
+from finevolve_pipeline.tables import Inference, Sensitivity, empty
 
 _NOTHING_CHOSEN = Choice(())
 
@@ -51,6 +51,7 @@ class ReportInputs:
         cases: sector-days that get a page of their own.
         choice: how these were chosen.
         inference: `Inference`; empty: nothing has been tested.
+        sensitivity: `Sensitivity`; empty: nothing has been tried.
     """
 
     settings: Settings
@@ -68,6 +69,7 @@ class ReportInputs:
     cases: tuple[CaseStudy, ...] = ()
     choice: Choice = _NOTHING_CHOSEN
     inference: pd.DataFrame = field(default_factory=lambda: empty(Inference))
+    sensitivity: pd.DataFrame = field(default_factory=lambda: empty(Sensitivity))
 
     @property
     def sessions(self) -> tuple[str, ...]:
