@@ -105,18 +105,13 @@ def report_is_fresh(graph: Graph, store: TableStore) -> bool:
     return recipe == report_recipe(graph, store, news_coverage(graph, store))
 
 
-def stored_sensitivity(store: TableStore) -> pd.DataFrame:
-    """`Sensitivity`; without rows where it has not been made yet."""
-    if store.digest("sensitivity", SINGLE) is None:
-        return tables.empty(tables.Sensitivity)
-    return store.read("sensitivity", SINGLE)
-
-
 def stored_inference(store: TableStore) -> pd.DataFrame:
     """`Inference`; without rows where nothing has been tested yet."""
-    if store.digest("inference", SINGLE) is None:
-        return tables.empty(tables.Inference)
-    return store.read("inference", SINGLE)
+    return _stored_or_empty(store, "inference")
+
+
+def _stored_or_empty(store: TableStore, name: str) -> pd.DataFrame:
+    return tables.empty(tables.CONTRACTS[name]) if store.digest(name, SINGLE) is None else store.read(name, SINGLE)
 
 
 def publish_report(graph: Graph, store: TableStore) -> Published:
@@ -139,7 +134,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             ic_matrix=ic_matrix,
             comparison=store.read("comparison", SINGLE),
             inference=stored_inference(store),
-            sensitivity=stored_sensitivity(store),
+            sensitivity=_stored_or_empty(store, "sensitivity"),
             predictions=predictions,
             retrievals=_all(retrievals, tables.Retrievals),
             alpha=alpha,
