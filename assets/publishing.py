@@ -84,7 +84,7 @@ def news_coverage(graph: Graph, store: TableStore) -> CoverageTable:
 def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> str:
     """Digest of everything the report is made of."""
     settings = graph.settings
-    tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE), ("inference", SINGLE)]
+    tables_used = [(name, SINGLE) for name in ("alpha", "ic_matrix", "comparison", "inference", "sensitivity")]
     tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
     for name in ("tagged_articles", "benchmark_news", "news_window", "matured_alpha"):
         tables_used += [(name, key) for key in graph.tables[name].partitions]
@@ -107,9 +107,11 @@ def report_is_fresh(graph: Graph, store: TableStore) -> bool:
 
 def stored_inference(store: TableStore) -> pd.DataFrame:
     """`Inference`; without rows where nothing has been tested yet."""
-    if store.digest("inference", SINGLE) is None:
-        return tables.empty(tables.Inference)
-    return store.read("inference", SINGLE)
+    return _stored_or_empty(store, "inference")
+
+
+def _stored_or_empty(store: TableStore, name: str) -> pd.DataFrame:
+    return tables.empty(tables.CONTRACTS[name]) if store.digest(name, SINGLE) is None else store.read(name, SINGLE)
 
 
 def publish_report(graph: Graph, store: TableStore) -> Published:
@@ -123,7 +125,8 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
     retrievals = [store.replays.read_retrievals(key) for key in ran]
     ic_matrix, alpha = store.read("ic_matrix", SINGLE), store.read("alpha", SINGLE)
     facts = _article_facts(graph, store)
-    chosen = choose_cases(graph.settings.evaluation.sector_days, predictions, alpha)
+    told = graph.told_outcomes(store)
+    chosen = choose_cases(graph.settings.evaluation.sector_days, predictions, told)
     written = build_report(
         store.home / "report",
         ReportInputs(
@@ -131,6 +134,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             ic_matrix=ic_matrix,
             comparison=store.read("comparison", SINGLE),
             inference=stored_inference(store),
+            sensitivity=_stored_or_empty(store, "sensitivity"),
             predictions=predictions,
             retrievals=_all(retrievals, tables.Retrievals),
             alpha=alpha,
@@ -140,7 +144,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             coverage=coverage,
             manifests=manifests(graph, store, ran),
             truth=_truth(store.home / TRUTH),
-            cases=_cases(graph, store, chosen.places, alpha),
+            cases=_cases(graph, store, chosen.places, told),
             choice=chosen,
             news=news_statistics(facts),
             usage=_usage(store, ran),
@@ -151,7 +155,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
     return Published(str(written.folder), len(written.names), written.digest)
 
 
-def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], alpha: pd.DataFrame) -> tuple[CaseStudy, ...]:
+def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], told: pd.DataFrame) -> tuple[CaseStudy, ...]:
     settings = graph.settings
     nothing_compared = NoVectors(settings.embedder.dimensions)
     parts = {
@@ -163,7 +167,7 @@ def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], alpha: 
         )
         for experiment in settings.all_experiments
     }
-    return tuple(build_case(place, parts, store.replays, alpha) for place in places)
+    return tuple(build_case(place, parts, store.replays, told) for place in places)
 
 
 def _all(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.DataFrame:
@@ -240,7 +244,7 @@ def manifests(graph: Graph, store: TableStore, experiments: list[str]) -> Mappin
             **identity(graph),
             **{
                 name: store.digest(name, SINGLE) or "absent"
-                for name in ("alpha", "ic_matrix", "comparison", "inference")
+                for name in ("alpha", "ic_matrix", "comparison", "inference", "sensitivity")
             },
         },
         **{

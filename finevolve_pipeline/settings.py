@@ -26,6 +26,9 @@ from finevolve_pipeline.universe import CODES
 
 Name = Literal["spearman", "pearson"]
 
+LabelBase = Literal["close_t", "open_next", "close_next"]
+"""Where a label's return starts: the close of t, the next session's open, the next session's close."""
+
 CACHE_VARIABLE = "FINEVOLVE_CACHE"
 BUDGET_VARIABLE = "FINEVOLVE_BUDGET"
 
@@ -340,7 +343,18 @@ class PriceSettings(_Section):
         return millions / 1_000_000
 
 
-class RulesSettings(_Section):
+class _Backbone(_Section):
+    """What every backbone may say of itself.
+
+    Attributes:
+        knowledge_cutoff: last day that its training data may have seen, as its maker says; none: not declared. The
+            evaluation alone reads it, so it is part of no identity, prompt or cache key.
+    """
+
+    knowledge_cutoff: dt.date | None = None
+
+
+class RulesSettings(_Backbone):
     """The offline backbone: a lexicon, no model.
 
     Attributes:
@@ -353,7 +367,7 @@ class RulesSettings(_Section):
     seed: int = Field(default=0, ge=0)
 
 
-class ModelSettings(_Section):
+class ModelSettings(_Backbone):
     """A model behind an OpenAI-compatible provider.
 
     Attributes:
@@ -548,10 +562,12 @@ class ExperimentSettings(_Section):
 class EvaluationSettings(_Section):
     """How information coefficients are computed and staged, and what the report shows closely.
 
+    `label_base`: where the labels of the headline start; what agents are told always starts at the close of t.
     `cases`: sector-days, each `CODE YYYY-MM-DD`, whose predictions get a page of their own.
     """
 
     headline: Name
+    label_base: LabelBase = "close_t"
     stage_split: Literal["third", "half", "first_n", "date"]
     stage_first_n: int = Field(ge=1)
     stage_date: dt.date | None = None
@@ -643,6 +659,12 @@ class Settings(_Section):
     def embedder(self) -> EmbedderSettings:
         """The embedder that all mechanisms share."""
         return self.embedders[self.embedding.embedder]
+
+    @property
+    def knowledge_cutoffs(self) -> dict[str, dt.date]:
+        """Declared knowledge cutoff of each compared backbone; those without one are left out."""
+        declared = {name: self.backbones[name].knowledge_cutoff for name in self.experiments.backbones}
+        return {name: day for name, day in declared.items() if day is not None}
 
     @property
     def all_experiments(self) -> tuple[Experiment, ...]:

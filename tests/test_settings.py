@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,8 @@ def test_the_working_directory_is_searched_before_the_packaged_defaults(home: Pa
         ("[backbones.deepseek-v4-flash]\nprovider = 'x'\n", "provider 'x' has no [providers.x] section"),
         ("[benchmark]\nindustries = ['801999']\n", "'801999' is none of the 31 codes"),
         ("[cache]\nmode = 'offline'\n", "cache.mode: Input should be 'use', 'refresh' or 'replay-only'"),
+        ("[backbones.rules]\nknowledge_cutoff = '2025-05'\n", "backbones.rules.knowledge_cutoff: Input should be a"),
+        ("[evaluation]\nlabel_base = 'open_t'\n", "evaluation.label_base: Input should be 'close_t', 'open_next' or"),
         ("[budget]\nusd = -1\n", "budget.usd: Input should be greater than or equal to 0"),
         ("[market]\ndeadline_seconds = inf\n", "market.deadline_seconds: Input should be less than or equal to 86400"),
         ("[tushare]\ndeadline_seconds = nan\n", "tushare.deadline_seconds: Input should be"),
@@ -184,6 +187,15 @@ def test_a_provider_of_ones_own_needs_its_address_alone(tmp_path: Path) -> None:
         *("pipe-mine", "mem0-mine", "memrl-mine"),
         *("reflexion-mine", "expel-mine", "reasoningbank-mine"),
     ]
+
+
+def test_a_knowledge_cutoff_is_declared_by_backbone_and_none_is_by_default(tmp_path: Path) -> None:
+    assert load_settings().knowledge_cutoffs == {}
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[backbones.rules]\nknowledge_cutoff = 2025-05-31\n[backbones.rules-noisy]\nknowledge_cutoff = 2024-01-01\n"
+    )
+    assert load_settings(path).knowledge_cutoffs == {"rules": dt.date(2025, 5, 31)}, "of compared backbones alone"
 
 
 @pytest.mark.parametrize("name", ["deepseek-v4-flash", "qwen3.6-35b-a3b"])

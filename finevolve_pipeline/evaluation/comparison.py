@@ -29,9 +29,6 @@ PIPE = "pipe"
 ALL_HORIZONS = 0
 """Value of the column `horizon` for the mean over the horizons."""
 
-_NAMED = 4
-"""Undefined coefficients that are named in a note; the others are counted."""
-
 _LABELS = {
     "pipe": "Pipe",
     "mem0": "Mem0",

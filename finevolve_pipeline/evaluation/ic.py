@@ -271,8 +271,11 @@ def _rows_of(panel: Panel, settings: EvaluationSettings) -> Iterable[dict[str, o
 def panel_coefficients(
     experiment: Experiment, panel: Panel, settings: EvaluationSettings, common: Cells | None = None
 ) -> pd.DataFrame:
-    """Every coefficient of one panel as `InformationCoefficients`: own cells, or `common` ones if given."""
-    frame = pd.DataFrame(
+    """Every coefficient of one panel: own cells, or `common` ones if given.
+
+    The rows of `InformationCoefficients`, not yet held to the contract: that costs as much as computing them.
+    """
+    return pd.DataFrame(
         _rows_of(panel.within(common), settings),
         columns=[
             "stage",
@@ -292,7 +295,6 @@ def panel_coefficients(
         backbone=experiment.backbone,
         cells=OWN if common is None else COMMON,
     )
-    return conform(frame, InformationCoefficients, f"information coefficients of {experiment.key}")
 
 
 def information_coefficients(
@@ -323,7 +325,8 @@ def information_coefficients(
         TableError: an unknown industry, or a cell that occurs twice.
     """
     axes = make_axes(sessions, horizons_of(alpha, predictions), codes) if common is None else common.axes
-    return panel_coefficients(experiment, make_panel(predictions, alpha, axes), settings, common)
+    frame = panel_coefficients(experiment, make_panel(predictions, alpha, axes), settings, common)
+    return conform(frame, InformationCoefficients, f"information coefficients of {experiment.key}")
 
 
 def daily_ic(panel: Panel, settings: EvaluationSettings, method: Method) -> pd.DataFrame:

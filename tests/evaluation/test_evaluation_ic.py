@@ -321,3 +321,16 @@ def test_a_trial_of_some_industries_is_measured_on_these_alone() -> None:
     assert pick(of_all, stage="overall", metric="tsIC", method="spearman")["undefined"] == 28
     both = ic_matrix({PIPE: predictions}, outcomes, sessions, evaluation(), codes=chosen)
     assert set(both["coverage"]) == {1.0}
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_daily_rank_ics_are_those_of_alphalens(missing: float) -> None:
+    alphalens = pytest.importorskip("alphalens.performance")
+    score, alpha = random_grids(14, (1, 60, 31), missing)
+    sessions = window(60)
+    index = pd.MultiIndex.from_product([pd.DatetimeIndex(sessions), CODES], names=["date", "asset"])
+    frame = pd.DataFrame({"10D": alpha.reshape(-1), "factor": score.reshape(-1)}, index=index).dropna()
+    theirs = alphalens.factor_information_coefficient(frame)["10D"]
+    panel = ic.Panel(ic.make_axes(sessions, (10,)), score, alpha)
+    mine = ic.cross_sectional_ic(panel, evaluation(), "spearman").value[0]
+    np.testing.assert_allclose(mine, theirs.to_numpy(), atol=1e-12)

@@ -15,13 +15,15 @@ from finevolve_pipeline.evaluation.report.words import Words, chinese
 
 HERE = Path(evaluation.__file__).parent
 
+ENGLISH_ONLY = ("leaderboard.html.j2",)
+
 
 def looked_up() -> set[str]:
     """Texts that the code and the templates give to `words` as they stand."""
     found = set()
     for path in HERE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "words":
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("words", "_words"):
                 found |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}
     for path in HERE.rglob("*.j2"):
         found |= set(re.findall(r'\b_\("((?:[^"\\]|\\.)*)"', path.read_text("utf-8")))
@@ -60,6 +62,8 @@ def test_both_languages_fill_in_the_same_values() -> None:
 def test_templates_say_nothing_that_is_not_looked_up() -> None:
     """What remains of a template without its tags, expressions and elements are marks, not words."""
     for path in HERE.rglob("*.j2"):
+        if path.name in ENGLISH_ONLY:
+            continue
         text = re.sub(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}", "", path.read_text("utf-8"), flags=re.S)
         assert re.findall(r"[^\W\d_]{2,}", re.sub(r"<[^>]*>", "", text)) == [], path.name
         assert re.findall(r'(?:aria-label|title|alt)="([^"]+)"', text) == [], path.name

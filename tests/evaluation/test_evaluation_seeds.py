@@ -20,8 +20,8 @@ from test_evaluation_report import world, world_settings
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe
 from finevolve_pipeline.evaluation.layout import table2_rows
 from finevolve_pipeline.evaluation.report import seeds_view, words
-from finevolve_pipeline.evaluation.report.sections import TableView
 from finevolve_pipeline.evaluation.report.seeds_view import seed_tables
+from finevolve_pipeline.evaluation.report.views import TableView
 from finevolve_pipeline.evaluation.report.words import LANGUAGES, Words
 from finevolve_pipeline.evaluation.seeds import differences, noise_floor, samples_of_pipe
 from finevolve_pipeline.settings import Experiment, load_settings

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -28,9 +29,12 @@ from finevolve_pipeline.evaluation.report.industry_gains import industry_block
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.learning_curve import learning_block
 from finevolve_pipeline.evaluation.report.memory_utility import utility_block
-from finevolve_pipeline.evaluation.report.pages import INDEX, Place
+from finevolve_pipeline.evaluation.report.pages import INDEX, SENSITIVITY, Place
 from finevolve_pipeline.evaluation.report.retrieval_spread import retrieval_block
 from finevolve_pipeline.evaluation.report.sections import Evaluation
+from finevolve_pipeline.evaluation.report.seeds_view import seed_tables
+from finevolve_pipeline.evaluation.report.sensitivity_page import sensitivity_view
+from finevolve_pipeline.evaluation.report.verdict_text import verdict_sentences
 from finevolve_pipeline.evaluation.report.words import LANGUAGES, Words
 from finevolve_pipeline.spreadsheet import frame_csv
 
@@ -102,8 +106,16 @@ def _scripts() -> Mapping[str, str]:
 
 def _pages(findings: Findings, tables: Sequence[str], words: Words) -> Mapping[str, str]:
     """Every page in one language, by file name."""
-    inputs, environment = findings.inputs, _environment(words)
+    inputs = findings.inputs
+    names = {INDEX: words("Report")}
+    if not inputs.sensitivity.empty:
+        names[SENSITIVITY] = words("Sensitivity")
+    environment = _environment(words, names)
     pages = {INDEX: _index(environment, findings, tables, words)}
+    if not inputs.sensitivity.empty:
+        view = sensitivity_view(inputs.sensitivity, inputs.settings, words)
+        template = environment.get_template("sensitivity.html.j2")
+        pages[SENSITIVITY] = template.render(place=Place(SENSITIVITY, words), view=view)
     for study in inputs.cases:
         page = page_name(study)
         shown = case_page(study, inputs.choice.reason(words), words)
@@ -122,6 +134,8 @@ def _tables(evaluation: Evaluation) -> Mapping[str, str]:
         "tables/table2.json": table2_json(whole),
         "tables/ic_matrix.csv": frame_csv(inputs.ic_matrix),
         "tables/comparison.csv": frame_csv(inputs.comparison),
+        "tables/inference.csv": frame_csv(inputs.inference),
+        "tables/sensitivity.csv": frame_csv(inputs.sensitivity),
         "tables/daily_csic.csv": frame_csv(evaluation.daily),
         "tables/industry_tsic.csv": frame_csv(evaluation.industries),
         "tables/retrieval_by_session.csv": frame_csv(diagnostics.retrieval_by_session(inputs.retrievals)),
@@ -137,7 +151,8 @@ def _tables(evaluation: Evaluation) -> Mapping[str, str]:
     }
 
 
-def _environment(words: Words) -> Environment:
+def _environment(words: Words, pages: Mapping[str, str] = MappingProxyType({})) -> Environment:
+    """Templates in one language; `pages` are those that every page leads to, with their names."""
     environment = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
@@ -153,7 +168,7 @@ def _environment(words: Words) -> Environment:
         "_": words,
         "data": _data_block,
         "chart_texts": tool_texts(words),
-        "pages": [(INDEX, words("Report"))],
+        "pages": pages,
     }
     return environment
 
@@ -172,8 +187,9 @@ def _index(environment: Environment, findings: Findings, tables: Sequence[str], 
     return environment.get_template("index.html.j2").render(
         place=Place(INDEX, words),
         facts=sections.facts(evaluation, words),
-        summary=sections.summary(evaluation, words),
+        summary=verdict_sentences(inputs.inference, inputs.settings.evaluation, words),
         panels=[sections.panel(evaluation, number, backbone, words) for number, backbone in backbones],
+        seeds=seed_tables(inputs, inputs.inference, words),
         forests=[forest_block(findings, number, backbone, words) for number, backbone in backbones],
         learning=[learning_block(findings, number, backbone, words) for number, backbone in backbones],
         industry_gains=[industry_block(findings, backbone, words) for _, backbone in backbones],

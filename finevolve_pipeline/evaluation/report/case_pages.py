@@ -158,7 +158,7 @@ def _label(run: CaseRun, several_backbones: bool, words: Words) -> str:
     name = experiment_label(run.experiment, words)
     if not several_backbones:
         return name
-    return words("{mechanism} on {backbone}", mechanism=name, backbone=run.experiment.backbone)
+    return words("{run} on {backbone}", run=name, backbone=run.experiment.backbone)
 
 
 def _verdict(verdict: Verdict, words: Words) -> str:

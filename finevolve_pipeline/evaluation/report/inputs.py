@@ -14,7 +14,7 @@ from finevolve_pipeline.evaluation.spending import no_usage
 from finevolve_pipeline.evaluation.utility import no_utilities
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
-from finevolve_pipeline.tables import Inference, empty
+from finevolve_pipeline.tables import Inference, Sensitivity, empty
 
 _NOTHING_CHOSEN = Choice(())
 
@@ -54,6 +54,7 @@ class ReportInputs:
         cases: sector-days that get a page of their own.
         choice: how these were chosen.
         inference: `Inference`; empty: nothing has been tested.
+        sensitivity: `Sensitivity`; empty: there is no page of it.
         news: counts over articles by scope, industry, topic and length.
         usage: what each day of each run took of models (see `spending.usage_table`), may be empty.
         utilities: Q of all memories after each run's last session (see `utility.final_utilities`), may be empty.
@@ -74,6 +75,7 @@ class ReportInputs:
     cases: tuple[CaseStudy, ...] = ()
     choice: Choice = _NOTHING_CHOSEN
     inference: pd.DataFrame = field(default_factory=lambda: empty(Inference))
+    sensitivity: pd.DataFrame = field(default_factory=lambda: empty(Sensitivity))
     news: NewsStatistics = field(default_factory=NewsStatistics)
     usage: pd.DataFrame = field(default_factory=no_usage)
     utilities: pd.DataFrame = field(default_factory=no_utilities)

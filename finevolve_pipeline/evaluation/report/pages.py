@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from finevolve_pipeline.evaluation.report.words import LANGUAGES, Language, Words
 
 INDEX = "index.html"
+SENSITIVITY = "sensitivity.html"
 
 TAGS: dict[Language, str] = {"en": "en", "zh": "zh-CN"}
 """Languages as pages and browsers name them."""

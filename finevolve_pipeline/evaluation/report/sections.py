@@ -16,12 +16,25 @@ import pandas as pd
 
 from finevolve_pipeline.evaluation import diagnostics, ic
 from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, experiment_label, mechanism_label
-from finevolve_pipeline.evaluation.layout import Table2Row, by_backbone, format_coefficient, table2_notes, table2_rows
+from finevolve_pipeline.evaluation.layout import (
+    Estimate,
+    Panel,
+    Table2Row,
+    by_backbone,
+    format_coefficient,
+    format_gain,
+    legend,
+    table2_notes,
+    table2_rows,
+)
+from finevolve_pipeline.evaluation.layout.numbers import format_percent
+from finevolve_pipeline.evaluation.layout.statistics import differences, estimate_texts, levels
 from finevolve_pipeline.evaluation.published import PUBLISHED_METHOD, published_comparison
 from finevolve_pipeline.evaluation.report import charts, figures
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.views import Cell, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
+from finevolve_pipeline.evaluation.significance import significance_level
 from finevolve_pipeline.evaluation.stages import COLD_START, EXPLOITATION, OVERALL, STAGES, split_stages
 from finevolve_pipeline.settings import Experiment
 from finevolve_pipeline.universe import INDUSTRIES, Industry
@@ -56,6 +69,7 @@ class PanelView:
 
     backbone: str
     headline: TableView
+    tested: tuple[TableView, ...]
     stages: tuple[TableView, ...]
     figures: tuple[FigureView, ...]
     heat_map: TableView
@@ -135,53 +149,6 @@ class Evaluation:
         return figures.Marks(sessions[cold] if 0 < cold < len(sessions) else None, named)
 
 
-def summary(evaluation: Evaluation, words: Words) -> tuple[str, ...]:
-    """What the run shows, in sentences that claim nothing about chance."""
-    sentences = []
-    table = table2_rows(evaluation.inputs.comparison, method=evaluation.method)
-    for backbone, rows in by_backbone(table).items():
-        pipe = next((row for row in rows if row.is_pipe), None)
-        others = [row for row in rows if not row.is_pipe]
-        if pipe is None:
-            told = words(
-                "Backbone {backbone}: there is no Pipe run, so nothing can be compared with it.", backbone=backbone
-            )
-        elif not others:
-            told = words("Backbone {backbone}: only Pipe has been run.", backbone=backbone)
-        else:
-            parts = [
-                words(
-                    "{mechanism} lies {ts} in tsIC and {cs} in csIC",
-                    mechanism=mechanism_label(row.mechanism),
-                    ts=_above(row.gain_ts, words),
-                    cs=_above(row.gain_cs, words),
-                )
-                for row in others
-            ]
-            told = words(
-                "Backbone {backbone}, against Pipe without experience, mean over the horizons: {gains}.",
-                backbone=backbone,
-                gains=words("; ").join(parts),
-            )
-        sentences.append(told)
-    sentences.append(
-        words(
-            "These are point estimates. Returns over many sessions overlap, so neighbouring days repeat each "
-            "other; nothing here has been tested for significance, and a difference may be chance."
-        )
-    )
-    return tuple(sentences)
-
-
-def _above(gain: float, words: Words) -> str:
-    if math.isnan(gain):
-        return words("at an undefined distance")
-    if not gain:
-        return words("level")
-    size = f"{abs(gain):.4f}"
-    return words("{size} above", size=size) if gain > 0 else words("{size} below", size=size)
-
-
 def facts(evaluation: Evaluation, words: Words) -> tuple[tuple[str, str], ...]:
     """The run in a few numbers: what, value."""
     inputs = evaluation.inputs
@@ -202,32 +169,39 @@ def facts(evaluation: Evaluation, words: Words) -> tuple[tuple[str, str], ...]:
     )
 
 
-def coefficient_table(caption: str, rows: Sequence[Table2Row], words: Words) -> TableView:
-    """One panel in the layout of the paper's Table 2."""
+def coefficient_table(
+    caption: str, rows: Sequence[Table2Row], lines: Sequence[Sequence[str]], notes: Sequence[str], words: Words
+) -> TableView:
+    """One panel in the layout of the paper's Table 2: columns of its rows, and its lines of text."""
     names = [f"{c.metric} {c.horizon}d" for c in rows[0].cells] if rows else []
-    return text_table(
-        caption,
-        [words("Method"), *names, words("Mean ΔtsIC"), words("Mean ΔcsIC")],
-        [row.texts() for row in rows],
-        notes=table2_notes(rows, words),
-    )
+    return text_table(caption, [words("Method"), *names, words("Mean ΔtsIC"), words("Mean ΔcsIC")], lines, notes=notes)
+
+
+def beside_the_paper(rows: Sequence[Table2Row], words: Words) -> list[list[str]]:
+    """Rows as text, the paper's own figures below those of the same name."""
+    lines = []
+    for row in rows:
+        lines.append(row.texts())
+        if row.is_published:
+            lines.append([words("{method}, paper", method=row.label), *row.published_texts()[1:]])
+    return lines
 
 
 def panel(evaluation: Evaluation, place: int, backbone: str, words: Words) -> PanelView:
     """All that is shown about one backbone. `place` makes ids unique."""
-    comparison, method = evaluation.inputs.comparison, evaluation.method
-    tables = {
-        stage: coefficient_table(
-            words("{stage}, {method}, common cells", stage=stage_name(stage, words), method=METHOD_NAMES[method]),
-            by_backbone(table2_rows(comparison, stage, method)).get(backbone, ()),
-            words,
-        )
-        for stage in (OVERALL, COLD_START, EXPLOITATION)
-    }
+    overall, cold, late = (_stage_panel(evaluation, stage, backbone) for stage in (OVERALL, COLD_START, EXPLOITATION))
     return PanelView(
         backbone=backbone,
-        headline=tables[OVERALL],
-        stages=(tables[COLD_START], tables[EXPLOITATION]),
+        headline=_stage_table(overall, evaluation, words),
+        tested=tested_tables(overall, evaluation.settings.confidence, words),
+        stages=tuple(
+            table
+            for one in (cold, late)
+            for table in (
+                _stage_table(one, evaluation, words),
+                *tested_tables(one, evaluation.settings.confidence, words),
+            )
+        ),
         figures=(
             _bars(evaluation, f"p{place}bars", backbone, words),
             _running(evaluation, f"p{place}rolling", backbone, "rolling", words),
@@ -235,6 +209,73 @@ def panel(evaluation: Evaluation, place: int, backbone: str, words: Words) -> Pa
         ),
         heat_map=heat_map(evaluation, backbone, words),
     )
+
+
+def _stage_panel(evaluation: Evaluation, stage: str, backbone: str) -> Panel:
+    inputs, method = evaluation.inputs, evaluation.method
+    rows = table2_rows(inputs.comparison, stage, method, inputs.inference, evaluation.settings.confidence)
+    return Panel(stage, method, by_backbone(rows).get(backbone, ()))
+
+
+def _stage_table(panel: Panel, evaluation: Evaluation, words: Words) -> TableView:
+    caption = words(
+        "{stage}, {method}, common cells", stage=stage_name(panel.stage, words), method=METHOD_NAMES[panel.method]
+    )
+    level = significance_level(evaluation.settings.confidence)
+    return coefficient_table(
+        caption, panel.rows, beside_the_paper(panel.rows, words), legend(panel, level, words), words
+    )
+
+
+def tested_tables(panel: Panel, confidence: float, words: Words) -> tuple[TableView, ...]:
+    """Differences from Pipe, then coefficients against zero, with intervals and p-values; none if nothing was tested.
+
+    Args:
+        panel: the rows of one backbone, stage and kind of correlation.
+        confidence: of the intervals.
+        words: the language.
+    """
+    told = (
+        (words("Differences from Pipe"), words("Difference"), format_gain, differences(panel.rows)),
+        (words("Coefficients against zero"), words("Coefficient"), format_coefficient, levels(panel.rows)),
+    )
+    stage, method = stage_name(panel.stage, words), METHOD_NAMES[panel.method]
+    return tuple(
+        text_table(
+            words("{what}, {stage}, {method}", what=what, stage=stage, method=method),
+            [
+                words("Method"),
+                words("Horizon"),
+                words("Metric"),
+                quantity,
+                words("{confidence} interval", confidence=format_percent(confidence)),
+                words("p"),
+                words("Holm p"),
+                words("BH p"),
+                words("Least detectable"),
+            ],
+            [
+                [row.label, _horizon(cell.horizon, words), cell.metric, *_estimate(estimate, style, words)]
+                for row, cell, estimate in found
+            ],
+            3,
+        )
+        for what, quantity, style, found in told
+        if found
+    )
+
+
+def _horizon(horizon: int, words: Words) -> str:
+    return words("mean") if horizon == ALL_HORIZONS else f"{horizon}d"
+
+
+def _estimate(estimate: Estimate, style: Callable[[float], str], words: Words) -> list[str]:
+    """Value, interval, p, Holm's and Benjamini-Hochberg's adjusted p, least detectable value."""
+    value, _, *rest = estimate_texts(estimate, style)
+    interval = "–"
+    if not math.isnan(estimate.low) and not math.isnan(estimate.high):
+        interval = words("{first} to {last}", first=format_gain(estimate.low), last=format_gain(estimate.high))
+    return [value, interval, *rest]
 
 
 def _bars(evaluation: Evaluation, name: str, backbone: str, words: Words) -> FigureView:
@@ -393,7 +434,13 @@ def published_tables(words: Words) -> tuple[TableView, ...]:
     """The paper's Table 2, backbone by backbone."""
     rows = table2_rows(published_comparison(), method=PUBLISHED_METHOD)
     return tuple(
-        coefficient_table(words("As published for {backbone}", backbone=backbone), panel, words)
+        coefficient_table(
+            words("As published for {backbone}", backbone=backbone),
+            panel,
+            [row.texts() for row in panel],
+            table2_notes(panel, words),
+            words,
+        )
         for backbone, panel in by_backbone(rows).items()
     )
 
