@@ -54,6 +54,7 @@ ATTACKS = (
 )
 
 PAGES = ("index.html", "index.zh.html", "cases/801170-2025-05-30.html", "cases/801170-2025-05-30.zh.html")
+"""The sensitivity page is made of the same parts by the same template."""
 
 Browser = Any
 BrowserPage = Any
@@ -270,7 +271,8 @@ def test_colours_follow_the_system_and_the_readers_choice(browser: Browser, buil
         assert colour(page) < 0.2
         page.reload()
         assert colour(page) < 0.2
-        page.locator(".tools a").click()
+        with page.expect_navigation():
+            page.locator(".tools a").click()
         assert page.locator("#theme").inner_text() == "配色：深色"
 
 
