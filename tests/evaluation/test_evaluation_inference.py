@@ -112,8 +112,8 @@ def expected(
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[dict[Experiment, np.ndarray], np.ndarray, tuple[int, ...]]:
     seed = draw(st.integers(0, 2**32 - 1))
-    sessions = draw(st.sampled_from([1, 2, 4, 9, 16, 30]))
-    industries = draw(st.sampled_from([1, 2, 5]))
+    sessions = draw(st.sampled_from([1, 2, 4, 9, 24]))
+    industries = draw(st.sampled_from([1, 2, 4]))
     horizons = draw(st.sampled_from([(1,), (2, 5), (1, 3, 8)]))
     missing = draw(st.sampled_from([0.0, 0.1, 0.5]))
     levels = draw(st.sampled_from([1, 4, 1000]))
