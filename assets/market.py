@@ -1,4 +1,4 @@
-"""Market assets: industry_bars, benchmark_bars, matured_alpha, alpha. Rules live in the domain."""
+"""Market assets: industry_bars, benchmark_bars, matured_alpha, alpha, label_bases. Rules live in the domain."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ def _outcomes(frame: pd.DataFrame) -> dict[str, Any]:
 def _labels(frame: pd.DataFrame) -> dict[str, Any]:
     by_horizon = {f"{horizon} sessions": part["alpha"] for horizon, part in frame.groupby("horizon")}
     return {**_outcomes(frame), "distribution": histogram(by_horizon, "excess return over CSI1000, fraction")}
+
+
+def _bases(frame: pd.DataFrame) -> dict[str, Any]:
+    no_open = frame[(frame["base"] == "open_next") & frame["close_from"].isna()]
+    return {
+        "missing_labels": {str(base): int(part["alpha"].isna().sum()) for base, part in frame.groupby("base")},
+        "sessions_without_next_open": int(no_open["predicted_on"].nunique()),
+    }
 
 
 def fetching(settings: Settings, home: Path, table: str) -> Before | None:
@@ -102,6 +110,16 @@ def market_assets(graph: Graph, partitions: Partitions, home: Path) -> list[dg.A
                 GROUP,
                 "Excess returns over CSI1000 by prediction day, for the evaluation only: no agent may read it.",
                 describe=_labels,
+            ),
+            None,
+            ["industry_bars", "benchmark_bars"],
+        ),
+        table_asset(
+            tables["label_bases"],
+            Presentation(
+                GROUP,
+                "The same from the close of t, the next open and the next close, for the evaluation's sensitivity.",
+                describe=_bases,
             ),
             None,
             ["industry_bars", "benchmark_bars"],

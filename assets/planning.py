@@ -113,10 +113,12 @@ def want(
         },
         "matured_alpha": _keys(sessions),
         "alpha": (SINGLE,),
+        "label_bases": (SINGLE,),
         "ic_by_experiment": chosen,
         "ic_matrix": (SINGLE,),
         "comparison": (SINGLE,),
         "inference": (SINGLE,),
+        "sensitivity": (SINGLE,),
     }
     return Wanted(sessions, chosen, keys)
 
@@ -201,13 +203,13 @@ INPUT_LAYERS = (
     Layer(("articles", "tagged_articles", "benchmark_news"), _one_range),
     Layer(("industry_bars", "benchmark_bars"), _one_range),
     Layer(("news_window", "matured_alpha"), _one_range),
-    Layer(("alpha",), _each),
+    Layer(("alpha", "label_bases"), _each),
 )
 """Everything up to the replay."""
 
 EVALUATION_LAYERS = (
     Layer(("ic_by_experiment",), _each),
-    Layer(("ic_matrix", "comparison", "inference"), _each),
+    Layer(("ic_matrix", "comparison", "inference", "sensitivity"), _each),
 )
 """Tables after the replay."""
 

@@ -15,14 +15,23 @@ from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.embedding import NoVectors
 from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.evaluation import utility
 from finevolve_pipeline.evaluation.case import CaseStudy, SectorDay, build_case, choose_cases
-from finevolve_pipeline.evaluation.diagnostics import NEWS_COLUMNS, count_news
+from finevolve_pipeline.evaluation.news_statistics import (
+    TAGGED_COLUMNS,
+    all_facts,
+    article_facts,
+    news_counts,
+    news_statistics,
+)
 from finevolve_pipeline.evaluation.release import export_release, news_between_cutoffs
 from finevolve_pipeline.evaluation.report import build_report
 from finevolve_pipeline.evaluation.report.inputs import PlantedTruth, ReportInputs
+from finevolve_pipeline.evaluation.spending import usage_table
 from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.graph import SINGLE, Graph
-from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class
+from finevolve_pipeline.mechanisms.memrl import UtilityMechanism
+from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class, mechanism_settings
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.replay.runner import Parts
 from resources.backbones import build_backbone
@@ -75,7 +84,7 @@ def news_coverage(graph: Graph, store: TableStore) -> CoverageTable:
 def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> str:
     """Digest of everything the report is made of."""
     settings = graph.settings
-    tables_used = [("alpha", SINGLE), ("ic_matrix", SINGLE), ("comparison", SINGLE), ("inference", SINGLE)]
+    tables_used = [(name, SINGLE) for name in ("alpha", "ic_matrix", "comparison", "inference", "sensitivity")]
     tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
     for name in ("tagged_articles", "benchmark_news", "news_window", "matured_alpha"):
         tables_used += [(name, key) for key in graph.tables[name].partitions]
@@ -96,6 +105,15 @@ def report_is_fresh(graph: Graph, store: TableStore) -> bool:
     return recipe == report_recipe(graph, store, news_coverage(graph, store))
 
 
+def stored_inference(store: TableStore) -> pd.DataFrame:
+    """`Inference`; without rows where nothing has been tested yet."""
+    return _stored_or_empty(store, "inference")
+
+
+def _stored_or_empty(store: TableStore, name: str) -> pd.DataFrame:
+    return tables.empty(tables.CONTRACTS[name]) if store.digest(name, SINGLE) is None else store.read(name, SINGLE)
+
+
 def publish_report(graph: Graph, store: TableStore) -> Published:
     """Write `<home>/report` from all stored tables."""
     (store.home / RECIPE).unlink(missing_ok=True)
@@ -106,31 +124,38 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
     predictions = _all([read(key, columns=_PREDICTION_COLUMNS) for key in ran], tables.Predictions)
     retrievals = [store.replays.read_retrievals(key) for key in ran]
     ic_matrix, alpha = store.read("ic_matrix", SINGLE), store.read("alpha", SINGLE)
-    chosen = choose_cases(graph.settings.evaluation.sector_days, predictions, alpha)
+    facts = _article_facts(graph, store)
+    told = graph.told_outcomes(store)
+    chosen = choose_cases(graph.settings.evaluation.sector_days, predictions, told)
     written = build_report(
         store.home / "report",
         ReportInputs(
             settings=graph.settings,
             ic_matrix=ic_matrix,
             comparison=store.read("comparison", SINGLE),
+            inference=stored_inference(store),
+            sensitivity=_stored_or_empty(store, "sensitivity"),
             predictions=predictions,
             retrievals=_all(retrievals, tables.Retrievals),
             alpha=alpha,
-            news_counts=_news_counts(graph, store),
+            news_counts=news_counts(facts),
             news_sessions=_news_sessions(graph, store),
             news_sample=_news_sample(graph, store),
             coverage=coverage,
             manifests=manifests(graph, store, ran),
             truth=_truth(store.home / TRUTH),
-            cases=_cases(graph, store, chosen.places, alpha),
-            case_reason=chosen.reason,
+            cases=_cases(graph, store, chosen.places, told),
+            choice=chosen,
+            news=news_statistics(facts),
+            usage=_usage(store, ran),
+            utilities=_utilities(graph, store),
         ),
     )
     write_atomically(store.home / RECIPE, recipe.encode())
     return Published(str(written.folder), len(written.names), written.digest)
 
 
-def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], alpha: pd.DataFrame) -> tuple[CaseStudy, ...]:
+def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], told: pd.DataFrame) -> tuple[CaseStudy, ...]:
     settings = graph.settings
     nothing_compared = NoVectors(settings.embedder.dimensions)
     parts = {
@@ -142,7 +167,7 @@ def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], alpha: 
         )
         for experiment in settings.all_experiments
     }
-    return tuple(build_case(place, parts, store.replays, alpha) for place in places)
+    return tuple(build_case(place, parts, store.replays, told) for place in places)
 
 
 def _all(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.DataFrame:
@@ -150,13 +175,47 @@ def _all(frames: Sequence[pd.DataFrame], contract: type[tables.Contract]) -> pd.
     return pd.concat(filled, ignore_index=True) if filled else tables.empty(contract)
 
 
-def _news_counts(graph: Graph, store: TableStore) -> pd.DataFrame:
+def _article_facts(graph: Graph, store: TableStore) -> pd.DataFrame:
+    """Every article without its words; each file is read once, and of the selection only the ids."""
     days = [
         key for key in graph.tables["tagged_articles"].partitions if store.digest("benchmark_news", key) is not None
     ]
-    counts = [count_news(day, store.read("tagged_articles", day), store.read("benchmark_news", day)) for day in days]
-    filled = [count for count in counts if len(count)]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=list(NEWS_COLUMNS))
+    return all_facts(
+        article_facts(
+            day,
+            store.read_columns("tagged_articles", day, TAGGED_COLUMNS),
+            store.read_columns("benchmark_news", day, ["article_id"]),
+        )
+        for day in days
+    )
+
+
+def _usage(store: TableStore, experiments: Sequence[str]) -> pd.DataFrame:
+    """What each stored day took, as its manifest says."""
+    return usage_table(
+        {"experiment": key, "session": session.isoformat(), **store.replays.manifest(key, session).usage.model_dump()}
+        for key in experiments
+        for session in store.replays.sessions(key)
+    )
+
+
+def _utilities(graph: Graph, store: TableStore) -> pd.DataFrame:
+    """The Q of all memories in the end, of runs that learn one as `UtilityMechanism` does."""
+    settings, found = graph.settings, []
+    for experiment in settings.all_experiments:
+        section = settings.mechanisms.get(experiment.mechanism, {})
+        kind = mechanism_class(experiment.mechanism, section)
+        if issubclass(kind, UtilityMechanism):
+            run = utility.UtilityRun(
+                experiment.key,
+                kind,
+                mechanism_settings(experiment.mechanism, kind, section),
+                settings.benchmark.horizons,
+                settings.benchmark.codes,
+            )
+            found.append(utility.final_utilities(run, store.replays))
+    filled = [frame for frame in found if len(frame)]
+    return pd.concat(filled, ignore_index=True) if filled else utility.no_utilities()
 
 
 def _news_sessions(graph: Graph, store: TableStore) -> pd.DataFrame:
@@ -185,7 +244,7 @@ def manifests(graph: Graph, store: TableStore, experiments: list[str]) -> Mappin
             **identity(graph),
             **{
                 name: store.digest(name, SINGLE) or "absent"
-                for name in ("alpha", "ic_matrix", "comparison", "inference")
+                for name in ("alpha", "ic_matrix", "comparison", "inference", "sensitivity")
             },
         },
         **{

@@ -31,13 +31,18 @@ UPSTREAM = ("news_window", "matured_alpha")
 def replay_code_version(graph: Graph) -> str:
     """Digest of code and settings that can change any experiment's days."""
     settings = graph.settings
+    parts = settings.model_dump(
+        mode="json",
+        include={"benchmark", "scores", "backbones", "mechanisms"},
+        exclude={"backbones": {"__all__": {"knowledge_cutoff"}}},  # the evaluation's alone
+    )
     return code_version(
         "finevolve_pipeline.replay",
         "finevolve_pipeline.mechanisms",
         "finevolve_pipeline.llm",
         "finevolve_pipeline.news.block",
         settings={
-            **settings.model_dump(mode="json", include={"benchmark", "scores", "backbones", "mechanisms"}),
+            **parts,
             "prompts": settings.prompts.model_dump(mode="json", exclude={"article_tokens"}),  # those of tagging
             "embedder": settings.embedder.model_dump(mode="json"),
         },

@@ -19,7 +19,7 @@ import pandas as pd
 from finevolve_pipeline import calendar, tables
 from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.errors import MissingPartitionError
-from finevolve_pipeline.evaluation import comparison, ic, inference
+from finevolve_pipeline.evaluation import comparison, ic, inference, sensitivity
 from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.market import alpha
@@ -194,12 +194,21 @@ class Graph:
             self._bars("benchmark_bars"),
             self._matured_alpha(),
             self._alpha(),
+            self._label_bases(),
             self._ic_by_experiment(),
             self._ic_matrix(),
             self._comparison(),
             self._inference(),
+            self._sensitivity(),
         )
         return {table.name: table for table in listed}
+
+    def told_outcomes(self, reader: TableReader) -> pd.DataFrame:
+        """`Outcomes` by prediction day as agents are told them: from the close of t, whatever the label base."""
+        if self.settings.evaluation.label_base == "close_t":
+            return reader.read("alpha", SINGLE)
+        bases = reader.read("label_bases", SINGLE)
+        return bases[bases["base"] == "close_t"].drop(columns="base").reset_index(drop=True)
 
     def _raw_news(self) -> Table:
         def build(key: str, reader: TableReader) -> pd.DataFrame:
@@ -359,31 +368,46 @@ class Graph:
             code_version("finevolve_pipeline.market.alpha", settings={"horizons": horizons}),
         )
 
+    def _label_inputs(self) -> tuple[Input, ...]:
+        """Bars from the first prediction to the end of the last label, as far as they are kept."""
+        sessions = calendar.sessions_between(self.sessions[0], self.settings.market.last_session)
+        return self._bar_inputs(sessions, optional=True)
+
+    def _label_bars(self, reader: TableReader) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """All bars that labels rest on: of the industries, of the benchmark."""
+        frames: dict[str, list[pd.DataFrame]] = {"industry_bars": [], "benchmark_bars": []}
+        for item in self._label_inputs():
+            if reader.digest(item.table, item.partition) is not None:
+                frames[item.table].append(reader.read(item.table, item.partition))
+        industry, benchmark = (_concatenated(found, tables.Bars) for found in frames.values())
+        return industry, benchmark
+
+    def _label_version(self, **settings: object) -> str:
+        horizons, window = self.settings.benchmark.horizons, _keys((self.sessions[0], self.sessions[-1]))
+        return code_version(
+            "finevolve_pipeline.market.alpha", settings={"horizons": horizons, "sessions": window, **settings}
+        )
+
     def _alpha(self) -> Table:
-        horizons = self.settings.benchmark.horizons
-
-        def label_sessions() -> tuple[dt.date, ...]:
-            """From the first prediction to the end of the last label, as far as bars are kept."""
-            return calendar.sessions_between(self.sessions[0], self.settings.market.last_session)
-
-        def build(_: str, reader: TableReader) -> pd.DataFrame:
-            frames: dict[str, list[pd.DataFrame]] = {"industry_bars": [], "benchmark_bars": []}
-            for item in self._bar_inputs(label_sessions(), optional=True):
-                if reader.digest(item.table, item.partition) is not None:
-                    frames[item.table].append(reader.read(item.table, item.partition))
-            industry, benchmark = (_concatenated(found, tables.Bars) for found in frames.values())
-            return alpha.excess_returns(self.sessions, horizons, industry, benchmark)
-
+        horizons, base = self.settings.benchmark.horizons, self.settings.evaluation.label_base
         return Table(
             "alpha",
             tables.Outcomes,
             (SINGLE,),
-            lambda _, __: self._bar_inputs(label_sessions(), optional=True),
-            build,
-            code_version(
-                "finevolve_pipeline.market.alpha",
-                settings={"horizons": horizons, "sessions": _keys((self.sessions[0], self.sessions[-1]))},
-            ),
+            lambda _, __: self._label_inputs(),
+            lambda _, reader: alpha.excess_returns(self.sessions, horizons, *self._label_bars(reader), base),
+            self._label_version(base=base),
+        )
+
+    def _label_bases(self) -> Table:
+        horizons = self.settings.benchmark.horizons
+        return Table(
+            "label_bases",
+            tables.LabelBases,
+            (SINGLE,),
+            lambda _, __: self._label_inputs(),
+            lambda _, reader: alpha.label_bases(self.sessions, horizons, *self._label_bars(reader)),
+            self._label_version(),
         )
 
     def _evaluation_version(self) -> str:
@@ -450,6 +474,27 @@ class Graph:
             self._inputs_of_runs,
             build,
             self._evaluation_version(),
+        )
+
+    def _sensitivity(self) -> Table:
+        def inputs(_: str, reader: TableReader) -> tuple[Input, ...]:
+            return (*(Input("replay", key) for key in self._evaluated(reader)), Input("label_bases", SINGLE))
+
+        def build(_: str, reader: TableReader) -> pd.DataFrame:
+            runs = {self.settings.experiment(key): reader.read("replay", key) for key in self._evaluated(reader)}
+            return sensitivity.sensitivity(runs, reader.read("label_bases", SINGLE), self.settings)
+
+        cutoffs = {name: day.isoformat() for name, day in self.settings.knowledge_cutoffs.items()}
+        return Table(
+            "sensitivity",
+            tables.Sensitivity,
+            (SINGLE,),
+            inputs,
+            build,
+            code_version(
+                "finevolve_pipeline.evaluation.sensitivity",
+                settings={"evaluation": self._evaluation_version(), "knowledge_cutoffs": cutoffs},
+            ),
         )
 
     def _comparison(self) -> Table:

@@ -26,11 +26,21 @@ from finevolve_pipeline.universe import CODES
 
 Name = Literal["spearman", "pearson"]
 
+LabelBase = Literal["close_t", "open_next", "close_next"]
+"""Where a label's return starts: the close of t, the next session's open, the next session's close."""
+
 CACHE_VARIABLE = "FINEVOLVE_CACHE"
 BUDGET_VARIABLE = "FINEVOLVE_BUDGET"
 
 SOURCE_ID = r"[a-z0-9][a-z0-9_.-]{0,63}"
 """Shape of a source id: a part of file names and of partition keys."""
+
+SEED_MARK = "@"
+"""Between an experiment's key and its seed. No name of a mechanism or backbone has it, and file names, partition keys,
+addresses and shells take it as it is."""
+
+LARGEST_SEED = 999
+MOST_SEEDS = 16
 
 FRAME_TOKENS = 2500
 """Tokens kept for instructions, market data and dates of a prompt."""
@@ -39,10 +49,12 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 SourceId = Annotated[str, Field(pattern=f"^{SOURCE_ID}$")]
 
+ExperimentSeed = Annotated[int, Field(strict=True, ge=0, le=LARGEST_SEED)]
+
 EmailAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9.-]+$", max_length=254)]
 
 
-def _require_distinct(names: tuple[str, ...]) -> None:
+def _require_distinct(names: tuple[object, ...]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice!r} is listed twice")
@@ -331,7 +343,18 @@ class PriceSettings(_Section):
         return millions / 1_000_000
 
 
-class RulesSettings(_Section):
+class _Backbone(_Section):
+    """What every backbone may say of itself.
+
+    Attributes:
+        knowledge_cutoff: last day that its training data may have seen, as its maker says; none: not declared. The
+            evaluation alone reads it, so it is part of no identity, prompt or cache key.
+    """
+
+    knowledge_cutoff: dt.date | None = None
+
+
+class RulesSettings(_Backbone):
     """The offline backbone: a lexicon, no model.
 
     Attributes:
@@ -344,7 +367,7 @@ class RulesSettings(_Section):
     seed: int = Field(default=0, ge=0)
 
 
-class ModelSettings(_Section):
+class ModelSettings(_Backbone):
     """A model behind an OpenAI-compatible provider.
 
     Attributes:
@@ -523,14 +546,15 @@ class AlertSettings(_Section):
 
 
 class ExperimentSettings(_Section):
-    """The experiments are mechanisms x backbones."""
+    """The experiments are mechanisms x backbones x seeds."""
 
     mechanisms: tuple[str, ...] = Field(min_length=1)
     backbones: tuple[str, ...] = Field(min_length=1)
+    seeds: tuple[ExperimentSeed, ...] = Field(min_length=1, max_length=MOST_SEEDS)
 
     @model_validator(mode="after")
     def _distinct(self) -> ExperimentSettings:
-        for names in (self.mechanisms, self.backbones):
+        for names in (self.mechanisms, self.backbones, self.seeds):
             _require_distinct(names)
         return self
 
@@ -538,10 +562,12 @@ class ExperimentSettings(_Section):
 class EvaluationSettings(_Section):
     """How information coefficients are computed and staged, and what the report shows closely.
 
+    `label_base`: where the labels of the headline start; what agents are told always starts at the close of t.
     `cases`: sector-days, each `CODE YYYY-MM-DD`, whose predictions get a page of their own.
     """
 
     headline: Name
+    label_base: LabelBase = "close_t"
     stage_split: Literal["third", "half", "first_n", "date"]
     stage_first_n: int = Field(ge=1)
     stage_date: dt.date | None = None
@@ -580,16 +606,26 @@ class EvaluationSettings(_Section):
 
 
 class Experiment(BaseModel):
-    """One chain of the replay: a mechanism on a backbone. Its key is a partition key."""
+    """One chain of the replay: a mechanism on a backbone, with a seed. Its key is a partition key.
+
+    Experiments that differ in their seed alone are samples of one thing: `mechanisms.seeding` says what it changes.
+    """
 
     model_config = ConfigDict(frozen=True)
     mechanism: str
     backbone: str
+    seed: int = 0
 
     @property
     def key(self) -> str:
-        """`mechanism-backbone`, e.g. `mem0-rules`."""
-        return f"{self.mechanism}-{self.backbone}"
+        """`mechanism-backbone`, e.g. `mem0-rules`; with a seed other than 0 `mechanism-backbone@seed`."""
+        plain = f"{self.mechanism}-{self.backbone}"
+        return f"{plain}{SEED_MARK}{self.seed}" if self.seed else plain
+
+    @property
+    def options(self) -> str:
+        """What chooses it on the command line of `finevolve run`."""
+        return f"--mechanism {self.mechanism} --backbone {self.backbone} --seed {self.seed}"
 
 
 class Settings(_Section):
@@ -625,23 +661,54 @@ class Settings(_Section):
         return self.embedders[self.embedding.embedder]
 
     @property
+    def knowledge_cutoffs(self) -> dict[str, dt.date]:
+        """Declared knowledge cutoff of each compared backbone; those without one are left out."""
+        declared = {name: self.backbones[name].knowledge_cutoff for name in self.experiments.backbones}
+        return {name: day for name, day in declared.items() if day is not None}
+
+    @property
     def all_experiments(self) -> tuple[Experiment, ...]:
-        """Every mechanism on every backbone, backbone by backbone."""
+        """Every mechanism on every backbone with every seed: backbone by backbone, a mechanism's seeds together."""
         return tuple(
-            Experiment(mechanism=mechanism, backbone=backbone)
+            Experiment(mechanism=mechanism, backbone=backbone, seed=seed)
             for backbone in self.experiments.backbones
             for mechanism in self.experiments.mechanisms
+            for seed in self.experiments.seeds
         )
 
     def experiment(self, key: str) -> Experiment:
-        """The experiment of that key. Raises `SettingsError` if there is none."""
+        """The experiment of exactly that key: one without a seed in it is seed 0's. Raises `SettingsError` if there is
+        none."""
         for experiment in self.all_experiments:
             if experiment.key == key:
                 return experiment
+        plain, mark, seed = key.rpartition(SEED_MARK)
+        if not mark:
+            plain, seed = key, "0"
+        same = [e for e in self.all_experiments if Experiment(mechanism=e.mechanism, backbone=e.backbone).key == plain]
+        if same:
+            raise SettingsError(_no_such_seed(key, seed, same))
         known = ", ".join(e.key for e in self.all_experiments)
         meant = " or ".join(e.key for e in self.all_experiments if e.mechanism == key)
         advice = f"do you mean {meant}?" if meant else "add it under [experiments] in finevolve.toml"
         raise SettingsError(f"experiment {key!r}: not among {known}; {advice}")
+
+    @property
+    def seedless_backbones(self) -> tuple[str, ...]:
+        """Backbones of the experiments that answer alike for every seed: lexicons without noise."""
+        sections = ((name, self.backbones[name]) for name in self.experiments.backbones)
+        return tuple(name for name, section in sections if isinstance(section, RulesSettings) and not section.noise)
+
+    @property
+    def seed_doubts(self) -> tuple[str, ...]:
+        """What several seeds do not do, a sentence each; nothing where there is one seed."""
+        if len(self.experiments.seeds) == 1:
+            return ()
+        return tuple(
+            f"backbone {name} answers alike for every seed: its runs of one mechanism differ only in what that "
+            "mechanism draws itself, so they say nothing about samples of a model"
+            for name in self.seedless_backbones
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
@@ -705,6 +772,14 @@ class Settings(_Section):
                 f"backbones.{name}: {shown} + instructions {FRAME_TOKENS} + max_tokens {section.max_tokens} = {needed} "
                 f"tokens are more than its context_window {section.context_window}; lower {keys} or its max_tokens"
             )
+
+
+def _no_such_seed(key: str, seed: str, same: Sequence[Experiment]) -> str:
+    """Why there is no experiment of that key, though its mechanism and backbone are known."""
+    known = ", ".join(str(one.seed) for one in same)
+    if seed in [str(one.seed) for one in same]:
+        return f"experiment {key!r}: seed 0 stands in no key; name it {key.rpartition(SEED_MARK)[0]}"
+    return f"experiment {key!r}: seed {seed} is not among {known}; add it to [experiments] seeds in finevolve.toml"
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

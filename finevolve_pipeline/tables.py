@@ -123,21 +123,30 @@ class Outcomes(Contract):
     """Realised returns. `matured_alpha` holds them by the session they become known, `alpha` by prediction day."""
 
     predicted_on: str = _text("session t of the prediction", str_matches=_DAY)
-    matured_on: str = _text("session t+h, when the outcome is known", str_matches=_DAY)
+    matured_on: str = _text("session t+h (t+1+h from close_next), when the outcome is known", str_matches=_DAY)
     code: str = _text("industry code")
     horizon: np.int16 = _text("h in sessions", gt=0)
-    close_from: float = _text("industry close on t, index points", nullable=True)
-    close_to: float = _text("industry close on t+h, index points", nullable=True)
-    industry_return: float = _text("C(t+h)/C(t)-1, fraction", nullable=True)
+    close_from: float = _text("industry close on t, or where the label base starts, index points", nullable=True)
+    close_to: float = _text("industry close on t+h, or where the label base ends, index points", nullable=True)
+    industry_return: float = _text("close_to/close_from-1, fraction", nullable=True)
     benchmark_return: float = _text("the same of CSI1000, fraction", nullable=True)
     alpha: float = _text("industry_return - benchmark_return, fraction", nullable=True)
+
+
+class LabelBases(Outcomes):
+    """Realised returns by prediction day from every label base, for the evaluation only."""
+
+    base: str = _text(
+        "where the return starts: close_t: C(t+h)/C(t); open_next: C(t+h)/O(t+1); close_next: C(t+1+h)/C(t+1)",
+        isin=["close_t", "open_next", "close_next"],
+    )
 
 
 class Predictions(Contract):
     """Frozen predictions, one row per industry and horizon. Partition: session x experiment."""
 
     session: str = _text("session of the prediction", str_matches=_DAY)
-    experiment: str = _text("mechanism-backbone")
+    experiment: str = _text("mechanism-backbone, with @seed where it is not 0")
     code: str = _text("industry code")
     horizon: np.int16 = _text("h in sessions", gt=0)
     score: float = _text("score in [-1, 1]; NaN where invalid", ge=-1, le=1, nullable=True)
@@ -158,7 +167,7 @@ class Retrievals(Contract):
     """Every memory retrieved for a prediction. Partition: session x experiment."""
 
     session: str = _text("session of the prediction", str_matches=_DAY)
-    experiment: str = _text("mechanism-backbone")
+    experiment: str = _text("mechanism-backbone, with @seed where it is not 0")
     code: str = _text("industry code")
     rank: np.int16 = _text("1 = first")
     memory_id: str = _text("id of the memory")
@@ -183,7 +192,7 @@ class Retrievals(Contract):
 class InformationCoefficients(Contract):
     """Information coefficients in long form. Partition: experiment (own cells), or one table (`ic_matrix`)."""
 
-    experiment: str = _text("mechanism-backbone")
+    experiment: str = _text("mechanism-backbone, with @seed where it is not 0")
     mechanism: str = _text("experience mechanism")
     backbone: str = _text("LLM backbone")
     cells: str = _text("own: all valid cells of the run; common: valid in every compared run", isin=["own", "common"])
@@ -200,7 +209,7 @@ class InformationCoefficients(Contract):
 
 
 class Comparison(Contract):
-    """Gain over Pipe, as in Table 2: one row per experiment, stage, metric and method."""
+    """Gain over Pipe, as in Table 2: one row per mechanism, stage, metric, method and horizon. Means over seeds."""
 
     backbone: str = _text("LLM backbone")
     mechanism: str = _text("experience mechanism")
@@ -211,6 +220,7 @@ class Comparison(Contract):
     value: float = _text("the coefficient on common cells", nullable=True)
     pipe: float = _text("Pipe's on the same cells", nullable=True)
     gain: float = _text("value - pipe", nullable=True)
+    seeds: np.int16 = _text("runs of the mechanism that differ in their seed, and entered value", ge=1)
 
 
 class Inference(Contract):
@@ -251,6 +261,31 @@ class Inference(Contract):
     seed_sd: float = _text("standard deviation of the estimate over seeds, NaN with one", ge=0, nullable=True)
 
 
+class Sensitivity(Contract):
+    """What the evaluation finds if one thing of it is changed: a row per variant, stage, coefficient and quantity."""
+
+    variant: str = _text("headline, or the one thing that is changed; cutoff_change: after less before the cutoff")
+    stage: str = _text("overall; exploitation for other splits of the stages", isin=["overall", "exploitation"])
+    backbone: str = _text("LLM backbone")
+    mechanism: str = _text("experience mechanism")
+    metric: str = _text("tsIC or csIC", isin=["tsIC", "csIC"])
+    method: str = _text("spearman or pearson", isin=["spearman", "pearson"])
+    horizon: np.int16 = _text("h in sessions; 0 = mean over the horizons (differences only)", ge=0)
+    quantity: str = _text("level: the coefficient; difference: from Pipe, paired", isin=["level", "difference"])
+    cells: str = _text("own (a difference: those of the mechanism and of Pipe) or common", isin=["own", "common"])
+    label_base: str = _text("where returns start", isin=["close_t", "open_next", "close_next"])
+    sessions: np.int32 = _text("sessions of the stage; of cutoff_change: of the shorter side", ge=0)
+    estimate: float = _text("NaN if undefined", nullable=True)
+    standard_error: float = _text("of the estimate", ge=0, nullable=True)
+    degrees: float = _text("of freedom of its t distribution", nullable=True)
+    low: float = _text("lower end of the interval (evaluation.confidence)", nullable=True)
+    high: float = _text("upper end", nullable=True)
+    p: float = _text("two-sided p-value of zero", ge=0, le=1, nullable=True)
+    p_holm: float = _text("Holm's adjusted p: over variant, backbone and quantity", ge=0, le=1, nullable=True)
+    finding: str = _text("above or below zero beyond noise by p_holm", isin=["above", "below", "noise", "untested"])
+    change: str = _text("the finding beside the headline's", isin=["same", "new", "weaker", "reversed", "untested"])
+
+
 CONTRACTS: dict[str, type[Contract]] = {
     "raw_news": RawNews,
     "articles": Articles,
@@ -261,10 +296,12 @@ CONTRACTS: dict[str, type[Contract]] = {
     "benchmark_bars": Bars,
     "matured_alpha": Outcomes,
     "alpha": Outcomes,
+    "label_bases": LabelBases,
     "ic_by_experiment": InformationCoefficients,
     "ic_matrix": InformationCoefficients,
     "comparison": Comparison,
     "inference": Inference,
+    "sensitivity": Sensitivity,
 }
 """Contract of every stored table by name."""
 

@@ -7,7 +7,7 @@ same interface.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +89,12 @@ class TableStore:
         return stored.digest if stored else None
 
     def read(self, table: str, partition: str) -> pd.DataFrame:
-        """The rows of a partition. Raises `MissingPartitionError` if it does not exist."""
+        """The rows of a partition.
+
+        Raises:
+            MissingPartitionError: it does not exist.
+            TableError: it cannot be read, or was written by another version with other columns.
+        """
         if table == "landing_news":
             day, source = partition.split("|", 1)
             return self.landing.read_news(source, day)
@@ -97,16 +102,33 @@ class TableStore:
             return self.landing.read_bars(table.removeprefix(LANDING), partition)
         if table == "replay":
             return self.replays.read_predictions(partition)
+        return self.read_columns(table, partition, list(tables.arrow_schema(tables.CONTRACTS[table]).names))
+
+    def read_columns(self, table: str, partition: str, columns: Sequence[str]) -> pd.DataFrame:
+        """Some columns of a partition, in this order; the others are not decoded. Not for imports and replays.
+
+        Raises:
+            MissingPartitionError: it does not exist.
+            TableError: the file is not readable.
+        """
+        schema = tables.arrow_schema(tables.CONTRACTS[table])
+        chosen = pa.schema([schema.field(name) for name in columns])
         try:
             # A reader over the bytes, on this thread: a fifth of the time of `read_table` for a small file.
-            found = pq.ParquetFile(pa.BufferReader(self.path(table, partition).read_bytes())).read(use_threads=False)
+            file = pq.ParquetFile(pa.BufferReader(self.path(table, partition).read_bytes()))
+            if file.schema_arrow.names != schema.names:
+                raise TableError(
+                    f"{self.path(table, partition)}: has other columns than {table} has now, so another version wrote "
+                    "it; `finevolve run` makes it again"
+                )
+            found = file.read(columns=list(columns), use_threads=False).select(list(columns))
         except FileNotFoundError:
             raise MissingPartitionError(f"{table} {partition}: not materialised; `finevolve run` does it") from None
         except (pa.ArrowInvalid, OSError) as broken:
             raise TableError(
                 f"{self.path(table, partition)}: not readable ({broken}); delete it and run again"
             ) from broken
-        frame: pd.DataFrame = found.cast(tables.arrow_schema(tables.CONTRACTS[table])).to_pandas()
+        frame: pd.DataFrame = found.cast(chosen).to_pandas()
         return frame
 
     def write(self, table: Table, partition: str, frame: pd.DataFrame, recipe: str) -> Stored:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,49 @@ def test_defaults_are_the_paper_window_on_the_real_calendar(home: Path) -> None:
         *("pipe-rules", "mem0-rules", "memrl-rules"),
         *("reflexion-rules", "expel-rules", "reasoningbank-rules"),
     ]
+
+
+def test_a_mechanism_s_seeds_stand_together_and_seed_0_is_in_no_key() -> None:
+    chosen = {"mechanisms": ["pipe", "mem0"], "backbones": ["rules", "rules-noisy"], "seeds": [0, 2]}
+    settings = load_settings(overrides={"experiments": chosen})
+    keys = [e.key for e in settings.all_experiments]
+    assert keys == [
+        *("pipe-rules", "pipe-rules@2", "mem0-rules", "mem0-rules@2"),
+        *("pipe-rules-noisy", "pipe-rules-noisy@2", "mem0-rules-noisy", "mem0-rules-noisy@2"),
+    ]
+    assert [settings.experiment(key) for key in keys] == list(settings.all_experiments)
+    assert settings.experiment("mem0-rules-noisy@2").seed == 2
+    assert settings.experiment("mem0-rules-noisy").seed == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("mem0-rules@3", r"'mem0-rules@3': seed 3 is not among 1, 2; add it to \[experiments\] seeds"),
+        ("mem0-rules", r"'mem0-rules': seed 0 is not among 1, 2; add it to \[experiments\] seeds"),
+        ("mem0-rules@x", r"'mem0-rules@x': seed x is not among 1, 2; "),
+        ("mem0-rules@", r"'mem0-rules@': seed  is not among 1, 2; "),
+        ("mem0-rules@01", r"'mem0-rules@01': seed 01 is not among 1, 2; "),
+        ("mem0@1", r"'mem0@1': not among pipe-rules@1, pipe-rules@2, mem0-rules@1, mem0-rules@2; add it under"),
+        ("mem0", r"; do you mean mem0-rules@1 or mem0-rules@2\?$"),
+    ],
+)
+def test_a_key_of_no_experiment_gets_one_error_that_says_what_is_meant(key: str, told: str) -> None:
+    settings = load_settings(overrides={"experiments": {"mechanisms": ["pipe", "mem0"], "seeds": [1, 2]}})
+    with pytest.raises(SettingsError, match=told):
+        settings.experiment(key)
+
+
+def test_seed_0_written_into_a_key_is_refused_with_the_right_one() -> None:
+    with pytest.raises(SettingsError, match=r"seed 0 stands in no key; name it mem0-rules$"):
+        load_settings().experiment("mem0-rules@0")
+
+
+def test_a_backbone_that_has_no_samples_is_told_where_there_are_several_seeds() -> None:
+    both = {"backbones": ["rules", "rules-noisy", "deepseek-v4-flash"]}
+    assert load_settings(overrides={"experiments": both}).seed_doubts == ()
+    (doubt,) = load_settings(overrides={"experiments": {**both, "seeds": [0, 1]}}).seed_doubts
+    assert doubt.startswith("backbone rules answers alike for every seed: ")
 
 
 def test_a_file_overrides_only_the_keys_it_names(tmp_path: Path) -> None:
@@ -56,6 +100,12 @@ def test_the_working_directory_is_searched_before_the_packaged_defaults(home: Pa
         ("[benchmark]\nhorizons = []\n", "benchmark.horizons"),
         ("[experiments]\nmechanisms = ['expel2']\n", "mechanism 'expel2' has no [mechanisms.expel2] section"),
         ("[experiments]\nbackbones = ['gpt']\n", "backbone 'gpt' has no [backbones.gpt] section"),
+        ("[experiments]\nseeds = []\n", "experiments.seeds: Tuple should have at least 1 item"),
+        ("[experiments]\nseeds = [0, 1, 0]\n", "0 is listed twice"),
+        ("[experiments]\nseeds = [-1]\n", "experiments.seeds.0: Input should be greater than or equal to 0"),
+        ("[experiments]\nseeds = [0, 1000]\n", "experiments.seeds.1: Input should be less than or equal to 999"),
+        ("[experiments]\nseeds = [true]\n", "experiments.seeds.0: Input should be a valid integer"),
+        (f"[experiments]\nseeds = {list(range(17))}\n", "experiments.seeds: Tuple should have at most 16 items"),
         ("[market]\nfirst_session = 2024-12-20\n", "bars are needed from"),
         ("[market]\nlast_session = 2026-03-20\n", "lies before the window's end"),
         ("[news]\nlast_day = 2026-01-01\n", "lies outside the news span"),
@@ -64,6 +114,8 @@ def test_the_working_directory_is_searched_before_the_packaged_defaults(home: Pa
         ("[backbones.deepseek-v4-flash]\nprovider = 'x'\n", "provider 'x' has no [providers.x] section"),
         ("[benchmark]\nindustries = ['801999']\n", "'801999' is none of the 31 codes"),
         ("[cache]\nmode = 'offline'\n", "cache.mode: Input should be 'use', 'refresh' or 'replay-only'"),
+        ("[backbones.rules]\nknowledge_cutoff = '2025-05'\n", "backbones.rules.knowledge_cutoff: Input should be a"),
+        ("[evaluation]\nlabel_base = 'open_t'\n", "evaluation.label_base: Input should be 'close_t', 'open_next' or"),
         ("[budget]\nusd = -1\n", "budget.usd: Input should be greater than or equal to 0"),
         ("[market]\ndeadline_seconds = inf\n", "market.deadline_seconds: Input should be less than or equal to 86400"),
         ("[tushare]\ndeadline_seconds = nan\n", "tushare.deadline_seconds: Input should be"),
@@ -135,6 +187,15 @@ def test_a_provider_of_ones_own_needs_its_address_alone(tmp_path: Path) -> None:
         *("pipe-mine", "mem0-mine", "memrl-mine"),
         *("reflexion-mine", "expel-mine", "reasoningbank-mine"),
     ]
+
+
+def test_a_knowledge_cutoff_is_declared_by_backbone_and_none_is_by_default(tmp_path: Path) -> None:
+    assert load_settings().knowledge_cutoffs == {}
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[backbones.rules]\nknowledge_cutoff = 2025-05-31\n[backbones.rules-noisy]\nknowledge_cutoff = 2024-01-01\n"
+    )
+    assert load_settings(path).knowledge_cutoffs == {"rules": dt.date(2025, 5, 31)}, "of compared backbones alone"
 
 
 @pytest.mark.parametrize("name", ["deepseek-v4-flash", "qwen3.6-35b-a3b"])

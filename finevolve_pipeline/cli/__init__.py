@@ -15,16 +15,19 @@ from pathlib import Path
 import click
 
 from finevolve_pipeline.cli.alerts import alerts_group
+from finevolve_pipeline.cli.bundle import bundle_command, leaderboard_command, verify_command
 from finevolve_pipeline.cli.cache import cache_group
 from finevolve_pipeline.cli.crawl import coverage_command, crawl_command
 from finevolve_pipeline.cli.experience import case_command, memory_command
 from finevolve_pipeline.cli.exports import export_group
 from finevolve_pipeline.cli.fetch import fetch_group
+from finevolve_pipeline.cli.ic import ic_command
 from finevolve_pipeline.cli.imports import import_group
-from finevolve_pipeline.cli.inspect import alpha_command, doctor_command, ic_command, status_command
+from finevolve_pipeline.cli.inspect import alpha_command, doctor_command, status_command
 from finevolve_pipeline.cli.maintain import audit_command, report_command, reset_command
 from finevolve_pipeline.cli.money import estimate_command, usage_command
 from finevolve_pipeline.cli.run import run_command
+from finevolve_pipeline.cli.sensitivity import sensitivity_command
 from finevolve_pipeline.cli.synthetic import demo_command, synth_command
 from finevolve_pipeline.cli.tagging import tagging_group
 from finevolve_pipeline.errors import FinEvolveError
@@ -66,12 +69,16 @@ for command in (
     status_command,
     alpha_command,
     ic_command,
+    sensitivity_command,
     memory_command,
     case_command,
     report_command,
     audit_command,
     reset_command,
     export_group,
+    bundle_command,
+    verify_command,
+    leaderboard_command,
     doctor_command,
     alerts_group,
 ):

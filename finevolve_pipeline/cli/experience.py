@@ -29,8 +29,8 @@ from finevolve_pipeline.evaluation.report.case_pages import (
     PredictionView,
     case_page,
 )
-from finevolve_pipeline.evaluation.report.sections import TableView
-from finevolve_pipeline.graph import SINGLE
+from finevolve_pipeline.evaluation.report.views import TableView
+from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.mechanisms.base import Experience
 from finevolve_pipeline.replay.runner import experience_at, not_replayed
 from finevolve_pipeline.settings import Experiment, Settings
@@ -215,11 +215,11 @@ def case_command(sector: str, day: dt.date, named: tuple[str, ...], as_json: boo
     keys = [key.strip() for one in named for key in one.split(",") if key.strip()]
     asked = [settings.experiment(key) for key in dict.fromkeys(keys)] or settings.all_experiments
     parts = {experiment: pipeline.parts(experiment) for experiment in asked}
-    study = build_case(place, parts, pipeline.store.replays, pipeline.store.read("alpha", SINGLE))
+    study = build_case(place, parts, pipeline.store.replays, pipeline.graph.told_outcomes(pipeline.store))
     if as_json:
         emit_json(_document(study))
     else:
-        _print_case(case_page(study, ""))
+        _print_case(case_page(study, "", Words()))
 
 
 def _document(study: CaseStudy) -> dict[str, object]:

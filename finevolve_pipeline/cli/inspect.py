@@ -1,4 +1,4 @@
-"""Commands that only look: status, alpha, ic, doctor."""
+"""Commands that only look: status, alpha, doctor."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ from finevolve_pipeline.cli.output import (
     results,
 )
 from finevolve_pipeline.errors import FinEvolveError, MissingPartitionError
-from finevolve_pipeline.evaluation.comparison import table2_notes, table2_rows
-from finevolve_pipeline.evaluation.ic import METRICS
-from finevolve_pipeline.graph import LANDING, SINGLE
+from finevolve_pipeline.graph import LANDING
 from finevolve_pipeline.market.alpha import excess_returns
 from finevolve_pipeline.mechanisms.registry import hidden_entry_points, section_doubts
 from finevolve_pipeline.replay.clock import INPUTS
@@ -181,52 +179,6 @@ def _landed_bars(pipeline: Pipeline, name: str, sessions: tuple[dt.date, ...]) -
     return pd.concat([pipeline.store.read(f"{LANDING}{name}", key) for key in found], ignore_index=True)
 
 
-@click.command("ic")
-@click.option("--stage", type=click.Choice(["overall", "cold_start", "exploitation"]), default="overall")
-@click.option("--method", type=click.Choice(["spearman", "pearson"]), help="Default: the headline method.")
-@json_option
-def ic_command(stage: str, method: str | None, as_json: bool) -> None:
-    """Information coefficients of all experiments, in the layout of the paper's Table 2."""
-    pipeline = Pipeline.in_force()
-    method = method or pipeline.settings.evaluation.headline
-    matrix = pipeline.store.read("ic_matrix", SINGLE)
-    if as_json:
-        comparison = pipeline.store.read("comparison", SINGLE)
-        emit_json(
-            {
-                "settings_digest": pipeline.settings.digest,
-                "ic": matrix.to_dict("records"),
-                "comparison": comparison.to_dict("records"),
-            }
-        )
-        return
-    print_ic(pipeline, stage, method)
-
-
-def print_ic(pipeline: Pipeline, stage: str = "overall", method: str | None = None) -> None:
-    """The Table-2 layout in the terminal."""
-    method = method or pipeline.settings.evaluation.headline
-    comparison = pipeline.store.read("comparison", SINGLE)
-    matrix = pipeline.store.read("ic_matrix", SINGLE)
-    horizons = pipeline.settings.benchmark.horizons
-    rows = table2_rows(comparison, stage, method)
-    for backbone in dict.fromkeys(row.backbone for row in rows):
-        print_table(
-            f"Backbone {backbone}, {stage.replace('_', ' ')}, {method}, cells valid in every run",
-            ["method", *(f"{metric} {h}d" for h in horizons for metric in METRICS), "ΔtsIC", "ΔcsIC"],
-            [[text.replace(" ↑", "↑") for text in row.texts()] for row in rows if row.backbone == backbone],
-        )
-    for note in table2_notes(rows):
-        results.print(note)
-    own = matrix[(matrix["cells"] == "own") & (matrix["stage"] == stage) & (matrix["method"] == method)]
-    undefined, rules = int(own["undefined"].sum()), pipeline.settings.evaluation
-    results.print(
-        f"coverage {own['coverage'].min():.1%} to {own['coverage'].max():.1%}; {undefined} correlations undefined "
-        f"and left out (constant, fewer than {rules.min_sessions} sessions for tsIC or {rules.min_industries} "
-        "industries for csIC). Differences are not tested here: read them as descriptions, not as findings."
-    )
-
-
 @click.command("doctor")
 @click.option("--sectors", is_flag=True, help="List the 31 industries instead.")
 @click.option(
@@ -281,8 +233,9 @@ def _check(name: str, ok: bool, detail: str) -> _Check:
 
 
 def _doubts(settings: Settings) -> list[_Check]:
-    """What of the mechanisms is written or installed in vain."""
-    found = [_Check("settings", "warning", doubt) for doubt in section_doubts(settings.mechanisms)]
+    """What of mechanisms and seeds is written or installed in vain."""
+    doubts = [*section_doubts(settings.mechanisms), *settings.seed_doubts]
+    found = [_Check("settings", "warning", doubt) for doubt in doubts]
     return found + [_Check("entry point", "warning", hidden) for hidden in hidden_entry_points()]
 
 

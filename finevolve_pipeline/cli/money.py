@@ -99,12 +99,14 @@ def _figures(total: Total, counted: bool) -> list[str]:
 @click.option("--to", "last", type=Day(), help="Last session (default: the window's last).")
 @click.option("--mechanism", "mechanisms", multiple=True, help="Only these mechanisms (repeatable).")
 @click.option("--backbone", "backbones", multiple=True, help="Only these backbones (repeatable).")
+@click.option("--seed", "seeds", type=click.IntRange(0), multiple=True, help="Only these seeds (repeatable).")
 @json_option
 def estimate_command(
     first: dt.date | None,
     last: dt.date | None,
     mechanisms: tuple[str, ...],
     backbones: tuple[str, ...],
+    seeds: tuple[int, ...],
     as_json: bool,
 ) -> None:
     """What `finevolve run` with the same options would ask of models, and what that costs. Asks nobody.
@@ -114,7 +116,7 @@ def estimate_command(
     far, or as the backbone's `expected_tokens` says.
     """
     pipeline = Pipeline.in_force()
-    todo = _todo(pipeline, choose_experiments(pipeline, mechanisms, backbones), first, last)
+    todo = _todo(pipeline, choose_experiments(pipeline.settings, mechanisms, backbones, seeds), first, last)
     ledger = _ledger(pipeline)
     with progress_bar() as progress:
         tasks: dict[str, TaskID] = {}

@@ -32,7 +32,15 @@ from finevolve_pipeline.calendar import parse_day
 from finevolve_pipeline.definitions import build_graph
 from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.graph import Graph
-from finevolve_pipeline.mechanisms.registry import BUILT_IN, KIND, mechanism_class, mechanism_settings, sample_seed
+from finevolve_pipeline.mechanisms.registry import (
+    BUILT_IN,
+    KIND,
+    SEED,
+    mechanism_class,
+    mechanism_settings,
+    sample_seed,
+)
+from finevolve_pipeline.mechanisms.seeding import combined, seeded
 from finevolve_pipeline.replay.runner import Parts
 from finevolve_pipeline.settings import Experiment, Settings, finevolve_home, load_settings
 from resources.backbones import build_backbone
@@ -87,10 +95,11 @@ class Pipeline:
         """
         settings = load_settings()
         for name, section in settings.mechanisms.items():
-            kind = section.get(KIND, name)
-            if name in settings.experiments.mechanisms or (isinstance(kind, str) and kind in BUILT_IN):
-                mechanism_settings(name, mechanism_class(name, section), section)
-                sample_seed(name, section)
+            kind, is_run = section.get(KIND, name), name in settings.experiments.mechanisms
+            if is_run or (isinstance(kind, str) and kind in BUILT_IN):
+                seed = max(settings.experiments.seeds) if is_run else 0
+                seeded(name, mechanism_settings(name, mechanism_class(name, section), section), seed)
+                combined(f"mechanisms.{name}.{SEED}", sample_seed(name, section), seed)
         home = finevolve_home()
         require_folder(home)
         return Pipeline(settings, home)
@@ -155,6 +164,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table = _table(title, heads, lines, text_columns)
         table.padding = (0, 0, 0, 0)
     results.print(table)
+
+
+def fits(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the terminal is wide enough for a table in which no cell is broken."""
+    widths = [max(map(_longest_line, cells)) for cells in zip(columns, *rows, strict=True)]
+    return sum(widths) + len(widths) - 1 <= results.width
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> Table:

@@ -32,7 +32,7 @@ from assets.planning import (
 )
 from assets.publishing import report_is_fresh
 from finevolve_pipeline.cli.dagster_home import open_instance
-from finevolve_pipeline.cli.inspect import print_ic
+from finevolve_pipeline.cli.ic import print_ic
 from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, progress_bar
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.errors import ExperimentLockedError, FinEvolveError, ReplayMismatchError, SettingsError
@@ -65,6 +65,7 @@ class ProgressObserver:
 @click.option("--to", "last", type=Day(), help="Last session, or the one before that day (default: the window's last).")
 @click.option("--mechanism", "mechanisms", multiple=True, help="Only these mechanisms (repeatable).")
 @click.option("--backbone", "backbones", multiple=True, help="Only these backbones (repeatable).")
+@click.option("--seed", "seeds", type=click.IntRange(0), multiple=True, help="Only these seeds (repeatable).")
 @click.option("--jobs", type=click.IntRange(1, 64), default=None, help="Processes that replay (default: cores).")
 @click.option(
     "--cache",
@@ -78,6 +79,7 @@ def run_command(
     last: dt.date | None,
     mechanisms: tuple[str, ...],
     backbones: tuple[str, ...],
+    seeds: tuple[int, ...],
     jobs: int | None,
     cache: str | None,
     budget: float | None,
@@ -94,7 +96,7 @@ def run_command(
         if value is not None:
             os.environ[variable] = str(value)
     pipeline = Pipeline.in_force()
-    chosen = choose_experiments(pipeline, mechanisms, backbones)
+    chosen = choose_experiments(pipeline.settings, mechanisms, backbones, seeds)
     sessions = asked_sessions(pipeline.graph, first, last)
     start = _reaching_back(pipeline, chosen, sessions[0])
     wanted = want(pipeline.graph, pipeline.store, start, sessions[-1], chosen)
@@ -119,22 +121,28 @@ def _warn_of_missing_keys(settings: Settings, experiments: Sequence[str]) -> Non
             messages.print(f"environment variable {variable} is not set: provider {name} cannot be asked")
 
 
-def choose_experiments(pipeline: Pipeline, mechanisms: Sequence[str], backbones: Sequence[str]) -> tuple[str, ...]:
-    """Keys of the configured experiments with the given mechanisms and backbones (none given: all)."""
-    settings = pipeline.settings
-    for name, given, known in (
+def choose_experiments(
+    settings: Settings, mechanisms: Sequence[str], backbones: Sequence[str], seeds: Sequence[int]
+) -> tuple[str, ...]:
+    """Keys of the configured experiments with the given mechanisms, backbones and seeds (none given: all)."""
+    asked: tuple[tuple[str, Sequence[object], Sequence[object]], ...] = (
         ("mechanism", mechanisms, settings.experiments.mechanisms),
         ("backbone", backbones, settings.experiments.backbones),
-    ):
+        ("seed", seeds, settings.experiments.seeds),
+    )
+    for name, given, known in asked:
         for value in given:
             if value not in known:
                 raise SettingsError(
-                    f"{name} {value!r}: not among {', '.join(known)}; add it under [experiments] in finevolve.toml"
+                    f"{name} {value!r}: not among {', '.join(map(str, known))}; add it under [experiments] in "
+                    "finevolve.toml"
                 )
     return tuple(
         e.key
         for e in settings.all_experiments
-        if (not mechanisms or e.mechanism in mechanisms) and (not backbones or e.backbone in backbones)
+        if (not mechanisms or e.mechanism in mechanisms)
+        and (not backbones or e.backbone in backbones)
+        and (not seeds or e.seed in seeds)
     )
 
 

@@ -13,8 +13,8 @@ import click
 
 from assets.planning import require_landed, want
 from finevolve_pipeline import calendar
+from finevolve_pipeline.cli.ic import print_ic
 from finevolve_pipeline.cli.imports import import_group
-from finevolve_pipeline.cli.inspect import print_ic
 from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, require_folder
 from finevolve_pipeline.cli.run import build_everything, summary
 from finevolve_pipeline.errors import SettingsError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -389,10 +389,41 @@ def _present(value: float) -> float | None:
 
 @dataclass(frozen=True)
 class Choice:
-    """The cases that a report shows, and why, in a sentence or two."""
+    """The cases that a report shows, and how they were chosen.
+
+    Attributes:
+        places: what is shown; empty where there is nothing to choose from.
+        absent: sector-days that the settings name and no experiment has replayed, as text.
+        is_named: whether the settings name what is shown; otherwise a rule chose it.
+    """
 
     places: tuple[SectorDay, ...]
-    reason: str
+    absent: tuple[str, ...] = ()
+    is_named: bool = False
+
+    def reason(self, words: Callable[..., str] = str.format) -> str:
+        """Why these, in a sentence or two.
+
+        Args:
+            words: fills a text's braces from keywords, in the language that is wanted; English by default.
+        """
+        absent = ", ".join(self.absent)
+        if self.is_named and absent:
+            return words("Named in the settings (evaluation.cases); not replayed: {absent}.", absent=absent)
+        if self.is_named:
+            return words("Named in the settings (evaluation.cases).")
+        missed = words("evaluation.cases is empty.")
+        if absent:
+            missed = words("No run has replayed {absent}, which evaluation.cases names.", absent=absent)
+        if self.places:
+            rule = words(
+                "Shown instead: of the sector-days whose outcomes are all known, the one on which the scores of the "
+                "runs lie furthest apart (largest less smallest score, mean over the horizons; runs that ask no model "
+                "are left out; the earliest session, then the lowest code among equals)."
+            )
+        else:
+            rule = words("No sector-day of the runs has all its outcomes known yet, so that none is shown.")
+        return words("{missed} {rule}", missed=missed, rule=rule)
 
 
 def choose_cases(wanted: Sequence[tuple[str, dt.date]], predictions: pd.DataFrame, alpha: pd.DataFrame) -> Choice:
@@ -405,24 +436,11 @@ def choose_cases(wanted: Sequence[tuple[str, dt.date]], predictions: pd.DataFram
     """
     codes, sessions = predictions["code"], predictions["session"]
     found = [(c, session) for c, session in wanted if ((codes == c) & (sessions == session.isoformat())).any()]
-    absent = ", ".join(f"{code} {session}" for code, session in wanted if (code, session) not in found)
-    places = tuple(SectorDay(industry(code), session) for code, session in found)
-    if places:
-        return Choice(
-            places, f"Named in the settings (evaluation.cases){f'; not replayed: {absent}' if absent else ''}."
-        )
-    missed = (
-        f"No run has replayed {absent}, which evaluation.cases names. " if absent else "evaluation.cases is empty. "
-    )
+    absent = tuple(f"{code} {session}" for code, session in wanted if (code, session) not in found)
+    if found:
+        return Choice(tuple(SectorDay(industry(code), session) for code, session in found), absent, is_named=True)
     disputed = most_disputed(predictions, alpha)
-    if disputed is None:
-        return Choice((), f"{missed}No sector-day of the runs has all its outcomes known yet, so that none is shown.")
-    return Choice(
-        (disputed,),
-        f"{missed}Shown instead: of the sector-days whose outcomes are all known, the one on which the scores of the "
-        "runs lie furthest apart (largest less smallest score, mean over the horizons; runs that ask no model are left "
-        "out; the earliest session, then the lowest code among equals).",
-    )
+    return Choice(() if disputed is None else (disputed,), absent)
 
 
 def most_disputed(predictions: pd.DataFrame, alpha: pd.DataFrame) -> SectorDay | None:

@@ -5,30 +5,14 @@ What lives here: counts and means. What must not: information coefficients (see 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pandas as pd
 
 from finevolve_pipeline.tables import LEFT_OUT
 
 NEWS_COLUMNS = ("day", "source", "importance", "articles", "selected")
-
-
-def count_news(day: str, tagged: pd.DataFrame, selected: pd.DataFrame) -> pd.DataFrame:
-    """A day's articles by source and importance.
-
-    Args:
-        day: the calendar day, ISO.
-        tagged: `TaggedArticles` of the day.
-        selected: `BenchmarkNews` of the day.
-
-    Returns:
-        day, source, importance, articles (tagged), selected (shown to agents); one row per occurring pair.
-    """
-    keys = ["source", "importance"]
-    counts = pd.DataFrame({"articles": tagged.groupby(keys).size(), "selected": selected.groupby(keys).size()}).fillna(
-        0
-    )
-    frame = counts.astype({"articles": "int32", "selected": "int32"}).reset_index()
-    return frame.assign(day=day).loc[:, list(NEWS_COLUMNS)]
 
 
 def retrieval_by_session(retrievals: pd.DataFrame) -> pd.DataFrame:
@@ -72,6 +56,48 @@ def retrieval_summary(retrievals: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         rows, columns=[*columns, "from_previous_session", "matured_share", "news_overlap", "similarity", "in_prompt"]
     )
+
+
+SHARE_EDGES = tuple(round(step / 20, 2) for step in range(21))
+"""Upper ends of the classes in which shares are counted; the first holds exactly zero."""
+
+
+def retrieval_distribution(retrievals: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """How age, matured share and news overlap of retrieved memories are distributed, by `keys`.
+
+    Returns:
+        the keys, quantity (age, matured_share or news_overlap), value, memories, cumulative. `value` is an age
+        in sessions, or the upper end of a class of shares (`SHARE_EDGES`; above the one before it, up to and with
+        it); `cumulative` is the share of the memories at or below it. Ages that do not occur have no row.
+    """
+    columns = [*keys, "quantity", "value", "memories", "cumulative"]
+    parts = []
+    for group, own in retrievals.groupby(list(keys), sort=False):
+        named = dict(zip(keys, group, strict=True))
+        counted = {
+            "age": own["age"].value_counts().sort_index(),
+            "matured_share": _by_class(own["matured_share"]),
+            "news_overlap": _by_class(own["news_overlap"]),
+        }
+        for quantity, counts in counted.items():
+            parts.append(
+                pd.DataFrame(
+                    {
+                        **named,
+                        "quantity": quantity,
+                        "value": counts.index.to_numpy(dtype=float),
+                        "memories": counts.to_numpy(),
+                        "cumulative": counts.cumsum().to_numpy() / len(own),
+                    }
+                )
+            )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def _by_class(shares: pd.Series[float]) -> pd.Series[int]:
+    """How many shares fall into each class of `SHARE_EDGES`, empty classes included."""
+    place = np.searchsorted(SHARE_EDGES, shares.to_numpy(dtype=float))
+    return pd.Series(np.bincount(place, minlength=len(SHARE_EDGES)), index=list(SHARE_EDGES))
 
 
 def invalid_scores(predictions: pd.DataFrame) -> pd.DataFrame:

@@ -41,7 +41,7 @@ from finevolve_pipeline.evaluation.ic import (
     make_panels,
 )
 from finevolve_pipeline.evaluation.long_run import Series
-from finevolve_pipeline.evaluation.stages import Stage, split_stages
+from finevolve_pipeline.evaluation.stages import STAGES, Stage, split_stages
 from finevolve_pipeline.settings import EvaluationSettings, Experiment
 from finevolve_pipeline.tables import Inference, conform, empty
 from finevolve_pipeline.universe import CODES
@@ -50,6 +50,21 @@ LEVEL, DIFFERENCE = "level", "difference"
 
 _FAMILY = ["backbone", "stage", "method", "quantity"]
 """Tests that are adjusted together: both metrics, all mechanisms and horizons."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is tested, and how.
+
+    Attributes:
+        stages: by name.
+        methods: correlations.
+        undefined: what an undefined correlation counts in a mean; NaN: it is left out.
+    """
+
+    stages: tuple[str, ...] = STAGES
+    methods: tuple[Method, ...] = METHODS
+    undefined: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -109,18 +124,19 @@ def inference(
     return infer(make_panels(predictions, alpha, axes), settings)
 
 
-def infer(panels: Mapping[Experiment, Panel], settings: EvaluationSettings) -> pd.DataFrame:
-    """The table `inference` of panels that share one grid."""
+def infer(panels: Mapping[Experiment, Panel], settings: EvaluationSettings, scope: Scope | None = None) -> pd.DataFrame:
+    """The table `inference` of panels, or a part of it; those of a backbone share one grid."""
+    scope = scope or Scope()
     rows: list[dict[str, object]] = []
     for backbone, cells in common_cells(panels).items():
         runs = _Runs.of({e: panel for e, panel in panels.items() if e.backbone == backbone}, cells)
         for stage in split_stages(cells.axes.sessions, settings):
-            rows += [
-                {"backbone": backbone, "stage": stage.name, **row} for row in _Tested(runs, stage, settings).rows()
-            ]
+            if stage.name in scope.stages:
+                tested = _Tested(runs, stage, settings, scope)
+                rows += [{"backbone": backbone, "stage": stage.name, **row} for row in tested.rows()]
     if not rows:
         return empty(Inference)
-    frame = _adjusted(pd.DataFrame(rows))
+    frame = with_adjusted_p(pd.DataFrame(rows))
     position = frame.groupby(["backbone", "mechanism"], sort=False).ngroup()
     return conform(frame.iloc[position.argsort(kind="stable")], Inference, "inference")
 
@@ -160,8 +176,9 @@ class _Runs:
 class _Tested:
     """All coefficients of a backbone within a stage, and their tests."""
 
-    def __init__(self, runs: _Runs, stage: Stage, settings: EvaluationSettings) -> None:
+    def __init__(self, runs: _Runs, stage: Stage, settings: EvaluationSettings, scope: Scope) -> None:
         self._runs = runs
+        self._scope = scope
         self._stage = stage
         self._settings = settings
         self._weights = stage_weights(stage.size, runs.horizons, settings)
@@ -175,7 +192,7 @@ class _Tested:
 
     def rows(self) -> Iterator[dict[str, object]]:
         """Rows of the table, without adjusted p-values."""
-        for method in METHODS:
+        for method in self._scope.methods:
             for metric, coefficients in self._coefficients(method):
                 for name, positions in self._runs.positions.items():
                     seeds = [coefficients[position] for position in positions]
@@ -227,14 +244,36 @@ class _Tested:
             time_series_coefficients(score, alpha, horizon, self._weights, self._settings, method)
             for (score, alpha), horizon in zip(of_horizons, runs.horizons, strict=True)
         ]
-        yield "tsIC", [list(run) for run in zip(*time_series, strict=True)]
+        constant = self._scope.undefined
+        filled = [[_industries_filled(found, constant) for found in of_runs] for of_runs in time_series]
+        yield "tsIC", [list(run) for run in zip(*filled, strict=True)]
         cross_sections = [
             cross_sectional_coefficients(score, alpha, self._settings, method) for score, alpha in of_horizons
         ]
-        yield "csIC", [list(run) for run in zip(*cross_sections, strict=True)]
+        filled = [[_days_filled(found, constant) for found in of_runs] for of_runs in cross_sections]
+        yield "csIC", [list(run) for run in zip(*filled, strict=True)]
 
     def _tests(self, of: Coefficient, horizon: int) -> dict[str, object]:
         return tests(of, horizon, self._stage.size, self._settings)
+
+
+def _days_filled(found: Coefficient, constant: float) -> Coefficient:
+    """csIC with undefined days counted as `constant`; NaN: as it is."""
+    if math.isnan(constant):
+        return found
+    values = np.where(np.isfinite(found.correlations), found.correlations, constant)
+    return Coefficient(long_run.make_series(values), values)
+
+
+def _industries_filled(found: Coefficient, constant: float) -> Coefficient:
+    """tsIC with undefined industries counted as `constant`, which no draw changes; NaN, or none defined: as it is."""
+    defined = np.isfinite(found.correlations)
+    if math.isnan(constant) or not defined.any():
+        return found
+    weighted = found * float(defined.mean())
+    estimate = weighted.series.estimate + float((~defined).mean()) * constant
+    correlations = np.where(defined, found.correlations, constant)
+    return replace(weighted, series=replace(weighted.series, estimate=estimate), correlations=correlations)
 
 
 def cross_sectional_coefficients(
@@ -389,7 +428,7 @@ def holm_adjusted(p: Floats) -> Floats:
     return adjusted
 
 
-def _adjusted(frame: pd.DataFrame) -> pd.DataFrame:
+def with_adjusted_p(frame: pd.DataFrame) -> pd.DataFrame:
     """`p_holm` and `p_bh` over each family; undefined tests are no part of it."""
     frame = frame.assign(p_holm=np.nan, p_bh=np.nan)
     for _, part in frame[frame["p"].notna()].groupby(_FAMILY, sort=False):

@@ -1,4 +1,4 @@
-"""The paper's own Table 2 as data (arXiv 2606.06960v4, section 4.2), to stand beside a run's table.
+"""The paper's own Tables 1 and 2 as data (arXiv 2606.06960v4, sections 3 and 4.2), to stand beside a run's.
 
 The published coefficients go through the same comparison as a run's, so the ten published mean gains check
 both the transcription and the code. The paper does not say whether its correlations are of ranks.
@@ -6,11 +6,15 @@ both the transcription and the code. The paper does not say whether its correlat
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe
+from finevolve_pipeline.evaluation.dataset import DatasetFacts
 from finevolve_pipeline.evaluation.ic import COMMON
 from finevolve_pipeline.evaluation.stages import OVERALL
 
@@ -28,6 +32,18 @@ class PublishedRow(NamedTuple):
     cs: tuple[float, float, float]
     gain_ts: float | None
     gain_cs: float | None
+
+    def coefficient(self, metric: str, horizon: int) -> float | None:
+        """The printed coefficient, None for a horizon that the paper does not have."""
+        if horizon not in PUBLISHED_HORIZONS:
+            return None
+        return {"tsIC": self.ts, "csIC": self.cs}[metric][PUBLISHED_HORIZONS.index(horizon)]
+
+    def gain(self, metric: str, horizons: Sequence[int]) -> float | None:
+        """The printed mean gain, None for Pipe and for a mean over other horizons than the paper's."""
+        if tuple(sorted(horizons)) != PUBLISHED_HORIZONS:
+            return None
+        return {"tsIC": self.gain_ts, "csIC": self.gain_cs}[metric]
 
 
 _DEEPSEEK, _QWEN = "DeepSeek-V4-Flash", "Qwen3.6-35B-A3B"
@@ -56,6 +72,25 @@ PUBLISHED_TABLE2: tuple[PublishedRow, ...] = (
 )
 
 
+def published_row(backbone: str, mechanism: str) -> PublishedRow | None:
+    """The paper's row of that backbone and mechanism, None if it has none.
+
+    Names may differ in case and punctuation: `deepseek-v4-flash` is DeepSeek-V4-Flash.
+    """
+    return _rows_by_name().get((_bare(backbone), _bare(mechanism)))
+
+
+@cache
+def _rows_by_name() -> dict[tuple[str, str], PublishedRow]:
+    return {(_bare(row.backbone), _bare(row.mechanism)): row for row in PUBLISHED_TABLE2}
+
+
+def _bare(name: str) -> str:
+    """A name without case and punctuation; between digits it stays as a point, for 3.6-35 is not 3.63-5."""
+    pointed = re.sub(r"(?<=\d)[\W_]+(?=\d)", ".", name.casefold())
+    return re.sub(r"[^\w.]|_|(?<!\d)\.|\.(?!\d)", "", pointed)
+
+
 def published_coefficients() -> pd.DataFrame:
     """Table 2 in long form, with the columns of an IC matrix that `compare_with_pipe` reads."""
     return pd.DataFrame(
@@ -78,3 +113,26 @@ def published_coefficients() -> pd.DataFrame:
 def published_comparison() -> pd.DataFrame:
     """The paper's Table 2 as a `Comparison` of method `as published`, its gains recomputed."""
     return compare_with_pipe(published_coefficients())
+
+
+PUBLISHED_DATASET = DatasetFacts(
+    industries=31,
+    horizons=(10, 20, 40),
+    window=("2025-01-02", "2026-03-31"),
+    sessions=300,
+    news_span=("2024-01-01", "2026-06-01"),
+    label_end="2026-06-30",
+    sources=9,
+    articles=222_025,
+    selected=126_878,
+    active_days=876,
+    per_day=143.85,
+    important=0.5663,
+    largest_source=("sina", 0.5599),
+    labels=0,
+    cells=0,
+    runs=12,
+    predictions=0,
+    invalid=0,
+)
+"""The paper's own dataset (arXiv 2606.06960v4, Table 1 and section 3); what it does not print is 0."""

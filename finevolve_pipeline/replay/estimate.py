@@ -414,6 +414,12 @@ class _Estimator:
             return experiment.mechanism, section.tokenizer
         return (experiment.mechanism, "") if self._embeds(experiment) else None
 
+    @property
+    def _has_several_seeds(self) -> bool:
+        """Whether any two experiments that are still to be run differ in their seed alone."""
+        due = [self._settings.experiment(key) for key, missing in self._todo.experiments.items() if missing]
+        return len({(one.mechanism, one.backbone) for one in due}) < len(due)
+
     def _embeds(self, experiment: Experiment) -> bool:
         section = self._settings.mechanisms[experiment.mechanism]
         return self._endpoint is not None and mechanism_class(experiment.mechanism, section).compares_news
@@ -501,6 +507,12 @@ class _Estimator:
             notes.append("News blocks are those of tags by `rules` where the tagger has not answered yet.")
         if not isinstance(self._settings.embedder, HashingSettings) and self._replayed:
             notes.append("Memories are recalled by `hashing` vectors here, in the embedder's place.")
+        if self._has_several_seeds:
+            notes.append(
+                "Runs that differ in their seed alone are counted once each, with the prompts of seed 0: their own are "
+                "as many, and about as long."
+            )
+        notes += [f"{doubt[0].upper()}{doubt[1:]}." for doubt in self._settings.seed_doubts]
         unpriced = dict.fromkeys(line.backbone for line in lines if line.cost is None)
         if unpriced:
             notes.append(f"No price is set for {', '.join(unpriced)}: costs are not known, and no budget can be kept.")

@@ -24,9 +24,10 @@ from finevolve_pipeline.graph import TableReader
 from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.render import prompt_templates_digest
 from finevolve_pipeline.llm.requests import Backbone
-from finevolve_pipeline.mechanisms.base import Experience, Mechanism, Trajectory, World
+from finevolve_pipeline.mechanisms.base import Experience, Mechanism, MechanismSettings, Trajectory, World
 from finevolve_pipeline.mechanisms.canaries import REFUSED
-from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class, mechanism_settings, sample_seed
+from finevolve_pipeline.mechanisms.registry import SEED, code_digest, mechanism_class, mechanism_settings, sample_seed
+from finevolve_pipeline.mechanisms.seeding import combined, seeded
 from finevolve_pipeline.replay.called import Calling
 from finevolve_pipeline.replay.clock import INPUTS, Gateway, Visible
 from finevolve_pipeline.replay.day import Chain, Execution, apply_events, replay_day
@@ -89,20 +90,31 @@ class Parts:
         section = self.settings.mechanisms.get(experiment.mechanism)
         return self.kind or mechanism_class(experiment.mechanism, section)
 
+    def mechanism_settings(self, experiment: Experiment) -> MechanismSettings:
+        """The settings of the experiment's mechanism, its own seeds as the experiment's makes them."""
+        name = experiment.mechanism
+        written = mechanism_settings(name, self.mechanism_kind(experiment), self.settings.mechanisms.get(name, {}))
+        return seeded(name, written, experiment.seed)
+
+    def request_seed(self, experiment: Experiment) -> int:
+        """Of all samples that the experiment asks a model for (see `Call.seed`)."""
+        name = experiment.mechanism
+        own = sample_seed(name, self.settings.mechanisms.get(name, {}))
+        return combined(f"mechanisms.{name}.{SEED}", own, experiment.seed)
+
 
 def identity(experiment: Experiment, parts: Parts) -> dict[str, object]:
     """All that can change a stored byte of the experiment, beside the input tables, as readable JSON."""
     settings, kind = parts.settings, parts.mechanism_kind(experiment)
-    name, section = experiment.mechanism, settings.mechanisms.get(experiment.mechanism, {})
     return {
         "experiment": experiment.key,
         "first_session": settings.benchmark.sessions[0].isoformat(),
         "horizons": list(settings.benchmark.horizons),
         "industries": list(settings.benchmark.codes),
         "mechanism": {
-            "name": name,
-            "settings": mechanism_settings(name, kind, section).model_dump(mode="json"),
-            "seed": sample_seed(name, section),
+            "name": experiment.mechanism,
+            "settings": parts.mechanism_settings(experiment).model_dump(mode="json"),
+            "seed": parts.request_seed(experiment),
             "code": code_digest(kind),
         },
         "backbone": parts.backbone.identity,
@@ -304,8 +316,7 @@ class _Run:
         if missing and missing[0] < wanted[0]:
             raise MissingPartitionError(
                 f"replay {self._experiment.key} {missing[0]}: not stored, and {wanted[0]} rests on it; first "
-                f"`finevolve run --from {missing[0]} --to {wanted[-1]} "
-                f"--mechanism {self._experiment.mechanism} --backbone {self._experiment.backbone}`"
+                f"`finevolve run --from {missing[0]} --to {wanted[-1]} {self._experiment.options}`"
             )
 
     def verified(self, session: dt.date, parent: str) -> Manifest:
@@ -373,16 +384,15 @@ class _Run:
         return self._store.commit(key, content, Foundation(parent, self._identity_digest, inputs))
 
     def _chain(self, codes: tuple[str, ...] | None = None) -> Chain:
-        settings, name = self._parts.settings, self._experiment.mechanism
+        settings = self._parts.settings
         kind = self._parts.mechanism_kind(self._experiment)
-        asker = f"mechanism {name!r}"
+        asker = f"mechanism {self._experiment.mechanism!r}"
         horizons = settings.benchmark.horizons
         gateway = Gateway(self._parts.reader, Visible.of(settings, self._parts.backbone.count_tokens))
         codes = codes or settings.benchmark.codes
         history = History(gateway, self._parts.embedder, horizons, codes, asker)
         world = World(history, gateway.view(asker), horizons, self._parts.embedder.dimensions, settings.benchmark.codes)
-        section = settings.mechanisms.get(name, {})
-        values = mechanism_settings(name, kind, section)
+        values = self._parts.mechanism_settings(self._experiment)
         with Calling(self._experiment.key, kind).at("__init__").named():
             mechanism = kind(values, world)
         return Chain(
@@ -393,7 +403,7 @@ class _Run:
             gateway=gateway,
             history=history,
             mechanism=mechanism,
-            model=Model(self._parts.backbone, settings.prompts, sample_seed(name, section)),
+            model=Model(self._parts.backbone, settings.prompts, self._parts.request_seed(self._experiment)),
             execution=self._parts.execution,
         )
 

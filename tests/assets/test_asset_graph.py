@@ -33,6 +33,9 @@ alpha [market; pandas, parquet]
 articles [news; pandas, parquet]
   partitions: 2024-01-01 .. 2026-06-01 (883)
   reads: articles, raw_news
+label_bases [market; pandas, parquet]
+  partitions: one
+  reads: benchmark_bars, industry_bars
 matured_alpha [market; pandas, parquet]
   partitions: 2025-01-02 .. 2026-03-31 (299)
   reads: benchmark_bars, industry_bars
@@ -64,12 +67,15 @@ ic_matrix [evaluation; pandas, parquet]
 inference [evaluation; pandas, parquet]
   partitions: one
   reads: alpha, ic_by_experiment, replay
+sensitivity [evaluation; pandas, parquet]
+  partitions: one
+  reads: ic_by_experiment, label_bases, replay
 comparison [evaluation; pandas, parquet]
   partitions: one
   reads: ic_matrix
 report [evaluation; html]
   partitions: one
-  reads: alpha, benchmark_news, comparison, ic_matrix, inference, news_window, replay, tagged_articles
+  reads: alpha, benchmark_news, comparison, ic_matrix, inference, news_window, replay, sensitivity, tagged_articles
 """
 """An exclamation mark: the check stops the graph."""
 

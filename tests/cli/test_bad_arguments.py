@@ -253,7 +253,10 @@ NOT_THERE: dict[str, tuple[Prepare, list[str], int, str]] = {
         "`finevolve import market --industries FILE` brings them",
     ),
     "report on nothing": (nothing, ["report"], 1, "error: ic_matrix all: not materialised; `finevolve run` does it"),
-    "ic on nothing": (nothing, ["ic"], 1, "error: ic_matrix all: not materialised; `finevolve run` does it"),
+    "ic on nothing": (nothing, ["ic"], 1, "error: comparison all: not materialised; `finevolve run` does it"),
+    "sensitivity on nothing": (
+        nothing, ["sensitivity"], 1, "error: sensitivity all: not materialised; `finevolve run` does it"
+    ),
     "export on nothing": (
         nothing, ["export", "release"], 1,
         "error: release: no session has both news and bars yet; `finevolve run` makes them",

@@ -52,6 +52,13 @@ def test_a_section_that_configures_nothing_is_told_with_what_is_nearest(doctor, 
     assert doctor(settings) == [("settings", said)]
 
 
+def test_seeds_of_a_backbone_without_samples_are_told_and_others_are_not(doctor) -> None:
+    ((check, said),) = doctor("[experiments]\nbackbones = ['rules', 'rules-noisy']\nseeds = [0, 1]\n")
+    assert check == "settings"
+    assert said.startswith("backbone rules answers alike for every seed")
+    assert doctor("[experiments]\nbackbones = ['rules-noisy']\nseeds = [0, 1]\n") == []
+
+
 def test_sections_in_use_or_of_a_known_kind_are_no_matter(doctor) -> None:
     assert doctor("[mechanisms.expel_each]\nkind = 'expel'\ninsights = 3\nk_scope = 'per_horizon'\n") == []
 

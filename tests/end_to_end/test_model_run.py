@@ -310,6 +310,29 @@ def test_a_bundle_of_answers_makes_the_same_bytes_without_key_or_server(
     assert len(server.log) == seen
 
 
+@pytest.mark.slow
+def test_a_leaderboard_bundle_is_repeated_from_the_answers_without_key_or_server(
+    bench: Bench, server: ModelServer, tmp_path: Path
+) -> None:
+    text = bench.config.read_text()
+    bench.config.write_text(text.replace(f"last_session = {SESSIONS[-1]}", f"last_session = {LAST}", 1))
+    bench.serve(server.base_url)
+    server.plan = lambda question: status(500) if question.number % 10 == 3 else None
+    bench.run("--json").expect()
+    path, seen = tmp_path / "served.bundle.tar.gz", len(server.log)
+    how = {"home": bench.home, "config": bench.config, "environment": {"A_KEY": ""}}
+    bench.finevolve("bundle", "mem0-served", "--sessions", 1, "--output", path, **how).expect()
+    told = bench.finevolve("verify", path, "--json", **how).expect().document
+    assert told["level"] == "runs repeated from own news and answers"
+    shutil.rmtree(bench.home / "cache")
+    told = bench.finevolve("verify", path, "--json", **how).expect().document
+    checks = {check["name"]: check for check in told["checks"]}
+    assert told["level"] == "labels checked against own closes"
+    assert checks["own prompts pipe-served"]["detail"] == "all 124 prompts are those of this home's news"
+    assert "`finevolve cache import` adds them" in checks["own run mem0-served"]["detail"]
+    assert len(server.log) == seen
+
+
 WRITING = ("reflexion", "expel", "reasoningbank", "mem0_full", "expel_original")
 
 

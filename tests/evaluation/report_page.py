@@ -44,7 +44,8 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        self.texts.append(data)
+        if self.elements and self.elements[-1][0] not in ("script", "style"):
+            self.texts.append(data)
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]

@@ -438,23 +438,23 @@ def test_named_cases_are_shown_where_a_run_has_been_there_and_the_others_are_tol
     wanted = (("801010", SESSIONS[0]), ("801170", dt.date(2025, 5, 30)))
     choice = choose_cases(wanted, rows, ALPHA)
     assert choice.places == (SectorDay(industry("801010"), SESSIONS[0]),)
-    assert choice.reason.endswith("not replayed: 801170 2025-05-30.")
+    assert choice.reason().endswith("not replayed: 801170 2025-05-30.")
 
 
 def test_without_a_named_case_the_most_disputed_one_is_shown_and_the_rule_is_told() -> None:
     rows = scores((DAY0, "801010", 0.1, 0.2), (DAY1, "801170", -0.3, 0.5))
     choice = choose_cases((("801170", dt.date(2025, 5, 30)),), rows, ALPHA)
     assert choice.places == (SectorDay(industry("801170"), SESSIONS[1]),)
-    assert "No run has replayed 801170 2025-05-30" in choice.reason
-    assert "scores of the runs lie furthest apart" in choice.reason
-    assert choose_cases((), rows, ALPHA).reason.startswith("evaluation.cases is empty.")
+    assert "No run has replayed 801170 2025-05-30" in choice.reason()
+    assert "scores of the runs lie furthest apart" in choice.reason()
+    assert choose_cases((), rows, ALPHA).reason().startswith("evaluation.cases is empty.")
 
 
 def test_where_no_outcome_is_known_no_case_is_shown() -> None:
     rows = scores((DAY0, "801010", 0.1, 0.2))
     choice = choose_cases((), rows, ALPHA.assign(alpha=math.nan))
     assert choice.places == ()
-    assert "No sector-day of the runs has all its outcomes known yet" in choice.reason
+    assert "No sector-day of the runs has all its outcomes known yet" in choice.reason()
 
 
 def test_without_any_prediction_no_case_is_shown() -> None:

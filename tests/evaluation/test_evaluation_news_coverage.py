@@ -15,10 +15,12 @@ from report_page import HOSTILE, Page, nothing_yet
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.evaluation.report import ReportFiles, build_report, coverage_map, news_coverage
+from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.news.coverage import DayCoverage, SourceCoverage
 from finevolve_pipeline.news.coverage_table import CoverageTable, Standing, coverage_table
 from finevolve_pipeline.settings import load_settings
 
+ENGLISH = Words()
 ASKED = dt.datetime(2026, 6, 1, 9, tzinfo=SHANGHAI)
 
 
@@ -58,7 +60,7 @@ def large(sources: int = 12, days: int = 882) -> CoverageTable:
 
 
 def drawn(table: CoverageTable, configured: tuple[str, ...] = ("cls",)) -> str:
-    return "".join(block.svg for block in coverage_map.blocks(table, configured))
+    return "".join(block.svg for block in coverage_map.blocks(table, configured, ENGLISH))
 
 
 def told(drawing: str) -> list[str]:
@@ -115,7 +117,7 @@ def test_standings_are_told_apart_without_colour() -> None:
 
 
 def test_what_a_shape_means_stands_in_the_legend() -> None:
-    legend = coverage_map.legend()
+    legend = coverage_map.legend(ENGLISH)
     for standing in Standing:
         assert f">{standing.value}" in legend
     hatch = re.findall(r'fill="url\(#(.*?)\)"', drawn(one_day("partial", 5)))
@@ -133,7 +135,9 @@ def test_colour_tells_how_many_articles(articles: int | None, level: int) -> Non
 
 def test_the_style_knows_every_class_of_the_drawing() -> None:
     css = (Path(coverage_map.__file__).parent / "report.css").read_text("utf-8")
-    used = set(re.findall(r'class="(\w+)"', coverage_map.legend() + drawn(large(2, 200), ("source-0", "source-1"))))
+    used = set(
+        re.findall(r'class="(\w+)"', coverage_map.legend(ENGLISH) + drawn(large(2, 200), ("source-0", "source-1")))
+    )
     assert {"k0", "k6", "never", "ring", "mark"} <= used
     assert {name for name in used if f".coverage .{name}" not in css} == set()
 
@@ -148,7 +152,7 @@ def test_every_known_day_is_drawn_once_and_says_its_numbers() -> None:
 
 
 def test_no_two_cells_of_a_block_lie_upon_each_other() -> None:
-    for block in coverage_map.blocks(large(2, 400), ()):
+    for block in coverage_map.blocks(large(2, 400), (), ENGLISH):
         places = re.findall(r'<path class="k\d" d="M(\d+) (\d+)h', block.svg)
         assert len(places) == len(set(places)) > 50
 
@@ -162,7 +166,9 @@ def test_a_weekend_stands_at_the_end_of_its_week() -> None:
 
 def test_quarters_without_anything_are_left_out() -> None:
     counts = {("cls", "1999-12-31"): 1, ("cls", "2026-05-02"): 2}
-    titles = [block.title for block in coverage_map.blocks(coverage_table([SourceCoverage("cls")], counts), ("cls",))]
+    titles = [
+        block.title for block in coverage_map.blocks(coverage_table([SourceCoverage("cls")], counts), ("cls",), ENGLISH)
+    ]
     assert titles == ["1999 Q4", "2026 Q2"]
 
 
@@ -170,7 +176,8 @@ def test_a_configured_source_has_a_row_even_if_it_was_never_asked() -> None:
     counts = {("files", "2026-03-31"): 1, ("files", "2026-04-01"): 1, ("more", "2026-04-01"): 1}
     table = coverage_table([SourceCoverage(name) for name in ("cls", "files", "more")], counts)
     rows = [
-        re.findall(r'<text class="source"[^>]*>([^<]*)<', block.svg) for block in coverage_map.blocks(table, ("cls",))
+        re.findall(r'<text class="source"[^>]*>([^<]*)<', block.svg)
+        for block in coverage_map.blocks(table, ("cls",), ENGLISH)
     ]
     assert rows == [["cls", "files"], ["cls", "files", "more"]]
 
@@ -206,7 +213,7 @@ def test_hostile_reasons_and_names_are_shown_and_never_markup(tmp_path: Path) ->
 def test_of_very_many_partial_spans_the_newest_are_shown_and_the_others_counted(tmp_path: Path) -> None:
     days = {(dt.date(2024, 1, 1) + dt.timedelta(days=n)).isoformat(): day(f"reason {n}.") for n in range(130)}
     built = report_of(coverage_table([SourceCoverage("cls", days)], {}), tmp_path)
-    view = news_coverage.partial_table(coverage_table([SourceCoverage("cls", days)], {}))
+    view = news_coverage.partial_table(coverage_table([SourceCoverage("cls", days)], {}), ENGLISH)
     assert [len(view.rows), view.rows[0][2].text, view.rows[-1][2].text] == [
         100,
         "feed: reason 129.",
@@ -240,9 +247,9 @@ def test_the_section_needs_no_network_and_every_drawing_has_words(tmp_path: Path
 def test_882_days_of_12_sources_are_drawn_in_under_two_seconds_and_always_the_same() -> None:
     began = time.process_time()
     table = large()
-    first = news_coverage.news_coverage(table, ("source-0",))
+    first = news_coverage.news_coverage(table, ("source-0",), ENGLISH)
     news_coverage.day_rows(table)
     assert time.process_time() - began < 2
     assert len(table.days) == 882
-    assert first == news_coverage.news_coverage(large(), ("source-0",))
+    assert first == news_coverage.news_coverage(large(), ("source-0",), ENGLISH)
     assert sum(len(block.svg) for block in first.blocks) < 1_500_000

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import datetime as dt
 import io
+import json
 import math
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from inferred import Inferred, inference, level
 from report_page import HOSTILE, Page, nothing_yet
 
 from finevolve_pipeline import universe
@@ -21,27 +23,23 @@ from finevolve_pipeline.evaluation import diagnostics, folders, ic
 from finevolve_pipeline.evaluation.case import (
     CaseRun,
     CaseStudy,
+    Choice,
     Realised,
     Retrieved,
     Scored,
     SectorDay,
     Source,
 )
-from finevolve_pipeline.evaluation.comparison import (
-    compare_with_pipe,
-    ic_matrix,
-    table2_markdown,
-    table2_rows,
-)
+from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
+from finevolve_pipeline.evaluation.layout import table2, table2_markdown
 from finevolve_pipeline.evaluation.report import PlantedTruth, ReportFiles, ReportInputs, build_report
+from finevolve_pipeline.evaluation.report.build import POLICY
 from finevolve_pipeline.market.context import MarketContext, TrailingReturn
 from finevolve_pipeline.news.block import NewsItem
 from finevolve_pipeline.news.coverage_table import coverage_table
 from finevolve_pipeline.settings import Experiment, Settings, load_settings
 from finevolve_pipeline.tables import (
     TIME,
-    TaggedArticles,
-    empty,
 )
 from finevolve_pipeline.universe import CODES, INDUSTRIES
 
@@ -115,6 +113,8 @@ def _retrievals(rng: np.random.Generator, sessions: list[str], experiments: list
             "news_overlap": float(rng.random()),
             "similarity": float(rng.uniform(0.1, 1)),
             "in_prompt": "whole",
+            "q": float(rng.normal(0, 0.02)) if "memrl" in experiment else math.nan,
+            "visits": int(rng.integers(0, 4)),
         }
         for experiment in experiments
         for position, session in enumerate(sessions)
@@ -130,13 +130,13 @@ def _news_counts(rng: np.random.Generator, days: list[str]) -> pd.DataFrame:
         {
             "day": day,
             "source": source,
-            "importance": level,
+            "importance": importance,
             "articles": int(n),
-            "selected": int(n) if level > 7 else 0,
+            "selected": int(n) if importance > 7 else 0,
         }
         for day in days
         for source in sources
-        for level, n in zip(range(1, 11), rng.integers(0, 20, 10), strict=True)
+        for importance, n in zip(range(1, 11), rng.integers(0, 20, 10), strict=True)
     ]
     return pd.DataFrame(rows)
 
@@ -169,21 +169,45 @@ def page(source: str) -> Page:
     return Page(source)
 
 
-def test_the_page_shows_the_headline_table_and_claims_nothing_about_chance(inputs: ReportInputs, page: Page) -> None:
-    for line in table2_markdown(table2_rows(inputs.comparison)).splitlines()[2:8]:
+def runnable(page: Page) -> list[dict[str, str | None]]:
+    """Script elements that a browser would run."""
+    return [script for script in page.all("script") if script.get("type") != "application/json"]
+
+
+def policies(page: Page) -> list[str | None]:
+    return [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+
+
+def chart(source: str, name: str) -> Any:
+    """The chart of a figure as the page's script reads it."""
+    (block,) = re.findall(rf'<script type="application/json" id="{name}-data">(.*?)</script>', source, flags=re.S)
+    return json.loads(block)
+
+
+def test_the_page_shows_the_headline_table_and_says_that_nothing_was_tested(inputs: ReportInputs, page: Page) -> None:
+    for line in table2_markdown(table2(inputs.comparison, stages=("overall",))).splitlines()[4:10]:
         _, label, *numbers = (part.strip() for part in line.strip("|").split("|"))
         assert " ".join([label, *numbers]) in page.text
-    assert "Backbone rules, against Pipe without experience" in page.text
-    assert "nothing here has been tested for significance" in page.text
+    assert "Nothing has been tested yet, so any difference between runs may be chance." in page.text
+    assert "Intervals and p-values" not in page.text
     assert "Overall, Spearman, common cells" in page.text
 
 
-def test_the_summary_gives_direction_and_size_of_each_mean_gain(inputs: ReportInputs, page: Page) -> None:
-    rows = inputs.comparison
-    rows = rows[(rows["horizon"] == 0) & (rows["stage"] == "overall") & (rows["method"] == "spearman")]
-    gain = rows[(rows["mechanism"] == "mem0") & (rows["backbone"] == "rules")].set_index("metric")["gain"]
-    ts, cs = (f"{abs(g):.4f} {'above' if g > 0 else 'below'}" for g in (gain["tsIC"], gain["csIC"]))
-    assert f"Mem0 lies {ts} in tsIC and {cs} in csIC" in page.text
+def test_where_differences_were_tested_the_page_begins_with_the_verdict(small: ReportInputs, tmp_path: Path) -> None:
+    tested = inference(
+        level("pipe", "csIC", 10, 0.01, p_holm=1.0),
+        Inferred("mem0", "csIC", 10, 0.031, p_holm=0.01),
+        Inferred("memrl", "csIC", 10, 0.004, p_holm=1.0),
+    )
+    built = build_report(tmp_path / "r", dataclasses.replace(small, inference=tested))
+    text = Page(built.index.read_text("utf-8")).text
+    verdict = text.index("Mem0 lies above Pipe in csIC (+0.031, 95 % interval 0.021 to 0.041, adjusted p 0.01)")
+    assert verdict < text.index("Window 2025-01-02")
+    assert "Intervals and p-values Differences from Pipe, Overall, Spearman" in text
+    assert re.search(r"\+ Mem0 10d csIC \S+ \+0.0210 to \+0.0410 0.001 0.010 0.005", text)
+    chinese = Page((built.folder / "index.zh.html").read_text("utf-8")).text
+    assert "Mem0 的 csIC 高于 Pipe" in chinese
+    assert "+0.0210 至 +0.0410" in chinese
 
 
 def test_the_page_has_every_section_and_the_papers_own_table(page: Page) -> None:
@@ -195,7 +219,7 @@ def test_the_page_has_every_section_and_the_papers_own_table(page: Page) -> None
     assert "0.1033 ↑" in page.text
     assert "The regime turns on 2025-03-06" in page.text
     for industry in INDUSTRIES:
-        assert f"{industry.code} {industry.name_zh}" in page.text
+        assert f"{industry.code} {industry.name_zh} {industry.name_en}" in page.text
 
 
 def test_ids_are_unique_and_references_within_figures_resolve(source: str, page: Page) -> None:
@@ -208,7 +232,8 @@ def test_ids_are_unique_and_references_within_figures_resolve(source: str, page:
 
 def test_figures_follow_the_page_and_speak_to_those_who_do_not_see_them(source: str, page: Page) -> None:
     figures = page.all("svg")
-    assert len(figures) == 2 * 3 + 2 + 3
+    by_backbone = 3 + 2 + 1 + 1  # coefficients, learning, memories over time, their spread
+    assert len(figures) == 2 * by_backbone + 1 + 3 + 2  # Q; news by day, session, importance; by month, as shown
     assert all(figure["role"] == "img" and figure["aria-label"] for figure in figures)
     drawn = "".join(re.findall(r"<svg.*?</svg>", source, flags=re.S))
     assert not re.search(r"#[0-9a-f]{6}\b", drawn.replace("#000000", ""))
@@ -217,10 +242,57 @@ def test_figures_follow_the_page_and_speak_to_those_who_do_not_see_them(source: 
     assert "font-family" not in drawn
 
 
+def test_every_figure_has_its_numbers_and_every_chart_its_drawing(source: str, page: Page) -> None:
+    figures = re.findall(r'<figure id="(\w+)".*?</figure>', source, flags=re.S)
+    charts = [div["data-of"] for div in page.all("div") if "data-of" in div]
+    assert figures == charts
+    for name, block in zip(figures, re.findall(r"<figure id=.*?</figure>", source, flags=re.S), strict=True):
+        assert "<svg" in block
+        assert ("<table" in block) != (name in ("p0bars", "p1bars"))  # whose numbers stand in the table above them
+
+
+def test_charts_hold_the_numbers_and_take_colours_from_the_page(inputs: ReportInputs, source: str) -> None:
+    drawn = chart(source, "p0bars")
+    rows = inputs.comparison
+    rows = rows[(rows["backbone"] == "rules") & (rows["stage"] == "overall") & (rows["method"] == "spearman")]
+    value = rows.set_index(["mechanism", "metric", "horizon"])["value"]
+    (bars,) = [one for one in drawn["data"] if one["name"] == "Mem0" and one["yaxis"] == "y2"]
+    assert bars["y"] == pytest.approx([value["mem0", "csIC", h] for h in (10, 20, 40)], rel=1e-4)
+    assert drawn["x"] == ["10 sessions", "20 sessions", "40 sessions"]
+    lines = chart(source, "p0rolling")
+    assert lines["x"] == list(inputs.sessions)
+    assert {len(one["y"]) for one in lines["data"]} == {len(inputs.sessions)}
+    colours = re.findall(r'"color":"(.*?)"', json.dumps([drawn, lines], separators=(",", ":")))
+    assert colours
+    assert not [colour for colour in colours if not re.fullmatch(r"var\(--\w+\)", colour)]
+
+
 def test_tables_have_scoped_heads_and_captions(source: str, page: Page) -> None:
     assert all(head.get("scope") in ("col", "row") for head in page.all("th"))
     assert source.count("<caption>") == len(page.all("table"))
     assert page.all("html") == [{"lang": "en"}]
+
+
+def test_every_page_stands_there_in_both_languages_and_leads_to_itself_in_the_other(with_case: ReportFiles) -> None:
+    pages = {"index": "", "cases/801170-2025-05-30": "../"}
+    for page, up in pages.items():
+        name = page.rpartition("/")[2]
+        english = Page((with_case.folder / f"{page}.html").read_text("utf-8"))
+        chinese = Page((with_case.folder / f"{page}.zh.html").read_text("utf-8"))
+        assert chinese.all("html") == [{"lang": "zh-CN"}]
+        assert {"href": f"{name}.zh.html", "lang": "zh-CN", "hreflang": "zh-CN"} in english.all("a")
+        assert {"href": f"{name}.html", "lang": "en", "hreflang": "en"} in chinese.all("a")
+        assert f"{up}index.zh.html" in {(a["href"] or "").partition("#")[0] for a in chinese.all("a")}
+        ids = [[a["id"] for a in one.all("h2") + one.all("figure") if "id" in a] for one in (english, chinese)]
+        assert ids[0] == ids[1] != []
+
+
+def test_numbers_and_dates_read_alike_in_both_languages(built: ReportFiles, source: str) -> None:
+    chinese = (built.folder / "index.zh.html").read_text("utf-8")
+    cells = [re.findall(r"<td[^>]*>([-+–.,%\d ↑]+)</td>", one) for one in (source, chinese)]
+    assert len(cells[0]) > 500
+    assert cells[0] == cells[1]
+    assert "2025-01-02 – 2025-04-30" in chinese
 
 
 def test_the_page_needs_no_network_and_runs_nothing(source: str, page: Page) -> None:
@@ -228,10 +300,28 @@ def test_the_page_needs_no_network_and_runs_nothing(source: str, page: Page) -> 
     without_settings = re.sub(r"<pre.*?</pre>", "", source, flags=re.S)
     assert not re.search(r"https?:|//[a-z]", without_settings.replace("<!doctype html>", ""))
     assert not re.search(r"(src|href)=.?https?:", source)
-    assert not page.all("script")
+    assert runnable(page) == [{"src": "assets/report.js"}]
     assert not page.all("link")
-    policy = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
-    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert policies(page) == [POLICY]
+
+
+def test_the_policy_allows_no_network_and_no_script_but_files_of_the_folder() -> None:
+    directives = dict(part.split(" ", 1) for part in POLICY.split("; "))
+    assert directives["default-src"] == "'none'"
+    assert set(directives["script-src"].split()) == {"'self'", "file:"}
+    assert set(directives) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
+
+
+def test_no_text_can_end_a_block_of_data(tmp_path: Path) -> None:
+    settings = world_settings("2025-02-28", experiments={"mechanisms": ["pipe", "mem0"], "backbones": ["rules"]})
+    inputs = world(settings, truth=False)
+    named = inputs.comparison.assign(mechanism=inputs.comparison["mechanism"].replace("mem0", "</script>\u2028&<!--"))
+    built = build_report(tmp_path / "r", dataclasses.replace(inputs, comparison=named))
+    page = Page(built.index.read_text("utf-8"))
+    (block,) = [one for one in page.all("script") if one.get("id") == "p0bars-data"]
+    assert block["type"] == "application/json"
+    names = {trace["name"] for trace in chart(built.index.read_text("utf-8"), "p0bars")["data"]}
+    assert names == {"Pipe", "&lt;/script&gt;\u2028&amp;&lt;!--"}
 
 
 def test_hostile_text_is_shown_and_never_markup(source: str, page: Page) -> None:
@@ -240,9 +330,11 @@ def test_hostile_text_is_shown_and_never_markup(source: str, page: Page) -> None
         if "<" in text:
             assert text not in source
     tags = {tag for tag, _ in page.elements}
-    assert not tags & {"script", "img", "b", "iframe", "object"}
+    assert not tags & {"img", "b", "iframe", "object"}
+    assert len(runnable(page)) == 1
     assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
-    assert not [a["href"] for a in page.all("a") if not re.match(r"#|tables/", a["href"] or "")]
+    links = [a["href"] or "" for a in page.all("a")]
+    assert not [to for to in links if not re.match(r"#|tables/|(index|sensitivity)\.(zh\.)?html$", to)]
     assert len(page.all("style")) == len(page.all("title")) == 1
     assert source.count("</style>") == 1
 
@@ -256,6 +348,20 @@ def test_no_csv_cell_starts_a_formula(built: ReportFiles) -> None:
         assert cells
         runs = [c for c in cells if c[:1] in tuple("=+-@") and not re.fullmatch(r"-?[\d.]+(e-?\d+)?", c)]
         assert not runs
+
+
+def test_table_two_is_there_in_four_formats(inputs: ReportInputs, built: ReportFiles) -> None:
+    tables = {suffix: (built.folder / f"tables/table2.{suffix}").read_text("utf-8") for suffix in FORMATS}
+    for stage in ("Overall", "Cold start", "Exploitation"):
+        assert f"## {stage}, Spearman" in tables["md"]
+        assert f"\\caption{{{stage}, Spearman}}" in tables["tex"]
+    rows = json.loads(tables["json"])["rows"]
+    runs = inputs.comparison[["backbone", "mechanism"]].drop_duplicates()
+    assert len(rows) == len(runs) * 3 * 2
+    assert len(tables["csv"].splitlines()) == 1 + len(rows) * 2 * (3 + 1)
+
+
+FORMATS = ("md", "csv", "tex", "json")
 
 
 def test_equal_inputs_give_equal_bytes(built: ReportFiles, tmp_path: Path) -> None:
@@ -288,7 +394,7 @@ def test_the_headline_method_is_a_setting(tmp_path: Path) -> None:
     assert "Overall, Pearson, common cells" in page.text
     assert "Overall, Spearman" not in page.text
     assert "Planted truth" not in page.text
-    first = table2_markdown(table2_rows(inputs.comparison, method="pearson")).splitlines()[3]
+    first = table2_markdown(table2(inputs.comparison, methods=("pearson",))).splitlines()[5]
     assert " ".join(part.strip() for part in first.strip("|").split("|")[1:]) in page.text
 
 
@@ -311,7 +417,6 @@ def test_a_run_without_pipe_and_a_horizon_without_labels_are_said_in_words(tmp_p
     matrix = ic_matrix(runs, labels, inputs.sessions, settings.evaluation)
     changed = dataclasses.replace(inputs, alpha=labels, ic_matrix=matrix, comparison=compare_with_pipe(matrix))
     page = Page(build_report(tmp_path / "r", changed).index.read_text("utf-8"))
-    assert "there is no Pipe run, so nothing can be compared with it" in page.text
     assert "no gain can be computed for it" in page.text
     assert "undefined on the common cells: Mem0 tsIC at 40 sessions" in page.text
 
@@ -335,21 +440,6 @@ def test_the_planted_truth_is_read_from_the_synthetic_worlds_document() -> None:
     document = {"turns": ["2025-01-03"], "sessions": [{"session": "2025-01-02", "regime": "A", "tone": {}}]}
     truth = PlantedTruth.from_document(document)
     assert truth == PlantedTruth({"2025-01-02": "A"}, ("2025-01-03",))
-
-
-def tagged(*rows: tuple[str, str, int]) -> pd.DataFrame:
-    frame = empty(TaggedArticles).reindex(range(len(rows)))
-    return frame.assign(**dict(zip(("article_id", "source", "importance"), zip(*rows, strict=True), strict=True)))
-
-
-def test_news_are_counted_by_source_and_importance() -> None:
-    day = tagged(("a", "cls", 8), ("b", "cls", 8), ("c", "cls", 3), ("d", "sina", 9))
-    counts = diagnostics.count_news("2025-05-30", day, day.iloc[[0, 3]])
-    assert counts.values.tolist() == [
-        ["2025-05-30", "cls", 3, 1, 0],
-        ["2025-05-30", "cls", 8, 2, 1],
-        ["2025-05-30", "sina", 9, 1, 1],
-    ]
 
 
 # -- case studies
@@ -448,7 +538,7 @@ def paper_case(**changes: Any) -> CaseStudy:
 
 
 def with_cases(inputs: ReportInputs, *studies: CaseStudy) -> ReportInputs:
-    return dataclasses.replace(inputs, cases=studies, case_reason="Named in the settings (evaluation.cases).")
+    return dataclasses.replace(inputs, cases=studies, choice=Choice(tuple(s.place for s in studies), is_named=True))
 
 
 @pytest.fixture(scope="module")
@@ -624,12 +714,13 @@ def test_the_case_page_has_the_reports_policy_and_no_markup_of_others(small: Rep
         if "<" in hostile:
             assert hostile not in source
     tags = {tag for tag, _ in page.elements}
-    assert not tags & {"script", "img", "b", "svg", "iframe", "object", "link"}
+    assert not tags & {"img", "b", "svg", "iframe", "object", "link"}
+    assert runnable(page) == [{"src": "../assets/report.js"}]
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
-    assert not [a["href"] for a in page.all("a") if not re.match(r"#|\.\./index\.html", a["href"] or "")]
+    own = r"#|\.\./index\.html|801170-2025-05-30\.zh\.html$"
+    assert not [a["href"] for a in page.all("a") if not re.match(own, a["href"] or "")]
     assert source.count("</style>") == len(page.all("title")) == 1
-    policy = [m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy"]
-    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert policies(page) == [POLICY]
 
 
 def test_the_case_page_can_be_reached_and_read_without_a_mouse(case: Page, case_source: str) -> None:
@@ -652,10 +743,10 @@ def test_equal_cases_give_equal_bytes(small: ReportInputs, with_case: ReportFile
 
 
 def test_a_report_without_a_case_says_why(small: ReportInputs, tmp_path: Path) -> None:
-    built = build_report(tmp_path / "r", dataclasses.replace(small, case_reason="None of them has been replayed."))
+    built = build_report(tmp_path / "r", dataclasses.replace(small, choice=Choice((), ("801170 2025-05-30",))))
     assert not [name for name in built.names if name.startswith("cases/")]
     page = Page(built.index.read_text("utf-8"))
-    assert "side by side. None of them has been replayed." in page.text
+    assert "side by side. No run has replayed 801170 2025-05-30, which evaluation.cases names." in page.text
 
 
 # -- retrieval diagnostics
@@ -673,6 +764,8 @@ def test_retrieval_is_summed_up_by_kind_too() -> None:
             "news_overlap": 0.0,
             "similarity": np.nan,
             "in_prompt": "whole",
+            "q": math.nan,
+            "visits": 0,
         }
     )
     insight, reflection = diagnostics.retrieval_summary(rows).to_dict("records")

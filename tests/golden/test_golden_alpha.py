@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from finevolve_pipeline import calendar
-from finevolve_pipeline.market.alpha import excess_returns, outcomes_known_on
+from finevolve_pipeline.market.alpha import BASES, excess_returns, outcomes_known_on
 from finevolve_pipeline.tables import Bars, conform
 from finevolve_pipeline.universe import BENCHMARK
 
@@ -102,3 +102,21 @@ def test_index_points_that_mature_on_the_day_are_those_of_the_paper(closes: Clos
     points = rows["close_to"] - rows["close_from"]
     assert {h: round(value, 2) for h, value in points.items()} == POINTS
     assert rows["predicted_on"].to_dict() == {10: "2025-05-16", 20: "2025-04-29", 40: "2025-03-31"}
+
+
+@pytest.mark.real_data
+def test_the_real_opens_end_ten_sessions_before_the_window_does(real_data: Path) -> None:
+    """After 2026-03-18 the industry file has closes only: nothing is put in the place of an open that is not there."""
+    industry = pd.read_csv(real_data / "market" / "shenwan_l1_daily.csv", dtype={"code": str})
+    benchmark = pd.read_csv(real_data / "market" / "csi1000_daily.csv").assign(code=BENCHMARK)
+    bars = [frame.rename(columns={"date": "session"}) for frame in (industry, benchmark)]
+    window = calendar.sessions_between(dt.date(2025, 1, 2), dt.date(2026, 3, 31))
+    missing = {}
+    for base in BASES:
+        labels = excess_returns(window, [10], *bars, base)
+        missing[base] = sorted(set(labels.loc[labels["alpha"].isna(), "predicted_on"]))
+    assert missing == {
+        "close_t": [],
+        "open_next": [session.isoformat() for session in window[-10:]],
+        "close_next": [],
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.errors import CalendarError, TableError
-from finevolve_pipeline.market.alpha import excess_returns, outcomes_known_on
-from finevolve_pipeline.tables import Bars, Outcomes, conform
+from finevolve_pipeline.market.alpha import excess_returns, label_bases, outcomes_known_on
+from finevolve_pipeline.settings import LabelBase
+from finevolve_pipeline.tables import Bars, LabelBases, Outcomes, conform
 from finevolve_pipeline.universe import BENCHMARK, CODES
 
 HORIZONS = (10, 20, 40)
@@ -132,6 +134,59 @@ def test_what_is_no_session_is_refused(walk: tuple[pd.DataFrame, pd.DataFrame]) 
         excess_returns([saturday], HORIZONS, *walk)
     with pytest.raises(CalendarError, match="exchange was closed"):
         outcomes_known_on(saturday, HORIZONS, _by_session(walk[0]), _by_session(walk[1]))
+
+
+def _known(entries: dict[dt.date, tuple[float, float]], code: str) -> pd.DataFrame:
+    """Bars of one index by hand: open and close of each session."""
+    closes = _bars([(day, code, close) for day, (_, close) in entries.items()])
+    return closes.assign(open=[opened for opened, _ in entries.values()])
+
+
+INDUSTRY_PRICES = {0: (190.0, 200.0), 1: (210.0, 220.0), 10: (260.0, 264.0), 11: (250.0, 242.0)}
+"""Session after 2025-01-02: open and close."""
+BENCHMARK_PRICES = {0: (980.0, 1000.0), 1: (1000.0, 1100.0), 10: (1150.0, 1200.0), 11: (1200.0, 1210.0)}
+
+
+def _alpha_from(base: LabelBase, industry: dict[int, tuple[float, float]] | None = None) -> pd.Series:
+    by_day = {SESSIONS[at]: prices for at, prices in (industry or INDUSTRY_PRICES).items()}
+    market = _known({SESSIONS[at]: prices for at, prices in BENCHMARK_PRICES.items()}, BENCHMARK)
+    found = excess_returns([SESSIONS[0]], [10], _known(by_day, "801170"), market, base)
+    return found.set_index("code").loc["801170"]
+
+
+@pytest.mark.parametrize(
+    ("base", "industry", "benchmark", "known_on"),
+    [
+        ("close_t", 264 / 200 - 1, 1200 / 1000 - 1, 10),
+        ("open_next", 264 / 210 - 1, 1200 / 1000 - 1, 10),
+        ("close_next", 242 / 220 - 1, 1210 / 1100 - 1, 11),
+    ],
+)
+def test_both_legs_start_where_the_label_base_says(
+    base: LabelBase, industry: float, benchmark: float, known_on: int
+) -> None:
+    row = _alpha_from(base)
+    assert row["industry_return"] == pytest.approx(industry, abs=1e-15)
+    assert row["benchmark_return"] == pytest.approx(benchmark, abs=1e-15)
+    assert row["alpha"] == pytest.approx(industry - benchmark, abs=1e-15)
+    assert (row["predicted_on"], row["matured_on"]) == (SESSIONS[0].isoformat(), SESSIONS[known_on].isoformat())
+
+
+def test_a_missing_open_takes_only_the_label_that_starts_there() -> None:
+    no_open = {**INDUSTRY_PRICES, 1: (np.nan, 220.0)}
+    assert math.isnan(_alpha_from("open_next", no_open)["alpha"])
+    for base in ("close_t", "close_next"):
+        assert _alpha_from(base, no_open)["alpha"] == _alpha_from(base)["alpha"]
+
+
+def test_all_bases_stand_below_each_other_as_the_contract_says(walk: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    every = label_bases(SESSIONS[:3], HORIZONS, *walk)
+    pd.testing.assert_frame_equal(conform(every, LabelBases, "label_bases"), every)
+    of_the_paper = every[every["base"] == "close_t"].drop(columns="base")
+    pd.testing.assert_frame_equal(of_the_paper, excess_returns(SESSIONS[:3], HORIZONS, *walk))
+    later = excess_returns(SESSIONS[1:4], HORIZONS, *walk)["alpha"]
+    from_next_close = every.loc[every["base"] == "close_next", "alpha"].reset_index(drop=True)
+    pd.testing.assert_series_equal(from_next_close, later)
 
 
 def test_an_index_that_stands_twice_is_named() -> None:

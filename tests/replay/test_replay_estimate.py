@@ -187,6 +187,29 @@ def test_an_estimate_counts_what_the_run_then_asks_and_writes_nothing(store: Tab
     assert line_of(found, "memrl-near", "predict").prompt_tokens > line_of(found, "pipe-near", "predict").prompt_tokens
 
 
+def test_every_seed_is_asked_and_paid_for_as_often_as_one(store: TableStore) -> None:
+    once = {"mechanisms": ["pipe", "memrl"], "backbones": ["near"], "seeds": [0]}
+    heard: list[tuple[str, int, int]] = []
+    one = estimated(graph_of(settings_of({"near": {"price": PRICE}}, experiments=once), RulesBackbone()), store)
+    settings = settings_of({"near": {"price": PRICE}}, experiments={**once, "seeds": [0, 1, 2]})
+    three = estimated(graph_of(settings, RulesBackbone()), store, heard=heard)
+    for key in ("pipe-near", "pipe-near@1", "memrl-near@2"):
+        assert line_of(three, key, "predict").calls == len(SESSIONS) * len(CODES)
+    plain = [line_of(one, f"{mechanism}-near", "predict") for mechanism in ("pipe", "memrl")]
+    assert three.total.calls == 3 * sum(line.calls for line in plain)
+    assert three.total.cost == pytest.approx(3 * sum(line.cost for line in plain))
+    # Prompts have the same length for every seed, so a mechanism is gone through once.
+    assert len({step for step, *_ in heard if step != "tags"}) == 2
+    assert any("differ in their seed alone" in note for note in three.notes)
+    assert not any("seed" in note for note in one.notes)
+
+
+def test_the_seeds_of_rules_are_told_to_be_alike(store: TableStore) -> None:
+    settings = settings_of({}, experiments={"mechanisms": ["pipe"], "backbones": ["rules"], "seeds": [0, 1]})
+    found = estimated(graph_of(settings, RulesBackbone()), store)
+    assert any(note.startswith("Backbone rules answers alike for every seed") for note in found.notes)
+
+
 def test_stored_tables_give_the_same_and_are_not_tagged_again(store: TableStore) -> None:
     settings = settings_of({"near": {}}, tagger="near")
     graph = graph_of(settings, Asked("near"))

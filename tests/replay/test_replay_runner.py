@@ -15,6 +15,7 @@ from finevolve_pipeline.errors import (
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.replay.runner import run
 from finevolve_pipeline.settings import Experiment
+from resources.backbones import build_backbone
 
 SETTINGS = small_settings(last="2025-01-14")
 SESSIONS = SETTINGS.benchmark.sessions
@@ -70,7 +71,7 @@ def test_a_range_needs_all_sessions_before_it(tmp_path):
         replayed(tmp_path, "mem0", parts, SESSIONS[4:6])
     assert str(caught.value) == (
         "replay mem0-rules 2025-01-06: not stored, and 2025-01-08 rests on it; first `finevolve run "
-        "--from 2025-01-06 --to 2025-01-09 --mechanism mem0 --backbone rules`"
+        "--from 2025-01-06 --to 2025-01-09 --mechanism mem0 --backbone rules --seed 0`"
     )
 
 
@@ -161,6 +162,29 @@ def test_what_cannot_change_a_result_is_no_reason_to_refuse(tmp_path):
     longer = small_settings(last="2025-01-20", evaluation={"min_sessions": 5})
     _, done = replayed(tmp_path, "pipe", small_parts(longer, embedder=HashingEmbedder(128, (2,))), SESSIONS[:3])
     assert [day.reused for day in done] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"backbones": {"rules": {"knowledge_cutoff": "2025-01-06"}}},
+        {"evaluation": {"label_base": "open_next"}},
+    ],
+    ids=["knowledge_cutoff", "label_base"],
+)
+def test_what_only_the_evaluation_reads_makes_no_replay_stale(tmp_path, declared):
+    settings = small_settings(last="2025-01-14", **declared)
+    assert settings.digest != SETTINGS.digest
+    before, now = (
+        small_parts(these, backbone=build_backbone("rules", these, tmp_path)) for these in (SETTINGS, settings)
+    )
+    store, _ = replayed(tmp_path, "mem0", before, SESSIONS[:3])
+    stored = contents(store.folder("mem0-rules", SESSIONS[2]))
+    _, done = replayed(tmp_path, "mem0", now, SESSIONS[:3])
+    assert [day.reused for day in done] == [True, True, True]
+    assert contents(store.folder("mem0-rules", SESSIONS[2])) == stored
+    afresh, _ = replayed(tmp_path / "afresh", "mem0", now, SESSIONS[:3])
+    assert contents(afresh.folder("mem0-rules", SESSIONS[2])) == stored
 
 
 def test_a_day_spliced_in_from_another_chain_is_refused(tmp_path):

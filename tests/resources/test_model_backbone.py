@@ -321,6 +321,7 @@ def test_the_identity_changes_with_the_tokenizers_content(tmp_path: Path) -> Non
         {"model": {"served_as": ["n"]}},
         {"model": {"expected_tokens": 9}},
         {"model": {"stream": False}},
+        {"model": {"knowledge_cutoff": "2025-05-31"}},
         {"provider": {"key_variable": "ANOTHER"}},
         {"provider": {"concurrency": 2, "requests_per_minute": 3, "tokens_per_minute": 4, "attempts": 5}},
         {"provider": {"idle_seconds": 1.0, "deadline_seconds": 2.0, "longest_wait_seconds": 3.0}},

@@ -81,3 +81,21 @@ def test_a_broken_file_is_named_with_its_remedy(store: TableStore) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(TableError, match=r"2025-01-02\.parquet: not readable .*delete it and run again"):
         store.stored("industry_bars", "2025-01-02")
+
+
+def test_some_columns_come_in_the_order_asked_for_as_in_the_whole(store: TableStore) -> None:
+    store.write(BARS, "2025-01-02", bars(), "r")
+    found = store.read_columns("industry_bars", "2025-01-02", ["close", "code"])
+    assert list(found.columns) == ["close", "code"]
+    pd.testing.assert_frame_equal(found, store.read("industry_bars", "2025-01-02")[["close", "code"]])
+    with pytest.raises(MissingPartitionError, match=r"industry_bars 2025-01-03"):
+        store.read_columns("industry_bars", "2025-01-03", ["close"])
+
+
+def test_a_table_of_another_version_is_named_with_its_remedy(
+    store: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write(BARS, "2025-01-02", bars(), "r")
+    monkeypatch.setitem(tables.CONTRACTS, "industry_bars", tables.Comparison)
+    with pytest.raises(TableError, match=r"other columns than industry_bars has now.*`finevolve run` makes it again"):
+        store.read("industry_bars", "2025-01-02")

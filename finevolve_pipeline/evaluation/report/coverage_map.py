@@ -13,6 +13,7 @@ from calendar import monthrange
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.news.coverage_table import CoverageTable, SourceDay, Standing
 
 LEVELS = (1, 10, 30, 100, 300, 1000)
@@ -26,17 +27,39 @@ _WIDTH = _GUTTER + 92 * _PITCH + 14 * _WEEK_GAP
 _LABEL_COLUMNS = 16
 _HATCH = "coverage-partial"
 
-# Not by `strftime`: its names follow the machine's language.
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
-_NAMES = {
-    Standing.COMPLETE: "complete",
-    Standing.PARTIAL: "partial",
-    Standing.OPEN: "open (the day was not over)",
-    Standing.IMPORTED: "imported",
-    Standing.NEVER_ASKED: "never asked",
-}
+def _months(words: Words) -> tuple[str, ...]:
+    # Not by `strftime`: its names follow the machine's language.
+    return (
+        words("Jan"),
+        words("Feb"),
+        words("Mar"),
+        words("Apr"),
+        words("May"),
+        words("Jun"),
+        words("Jul"),
+        words("Aug"),
+        words("Sep"),
+        words("Oct"),
+        words("Nov"),
+        words("Dec"),
+    )
+
+
+def _weekdays(words: Words) -> tuple[str, ...]:
+    return words("Mon"), words("Tue"), words("Wed"), words("Thu"), words("Fri"), words("Sat"), words("Sun")
+
+
+def standing_name(standing: Standing, words: Words) -> str:
+    """What is known of a day, in a word or two."""
+    names = {
+        Standing.COMPLETE: words("complete"),
+        Standing.PARTIAL: words("partial"),
+        Standing.OPEN: words("open"),
+        Standing.IMPORTED: words("imported"),
+        Standing.NEVER_ASKED: words("never asked"),
+    }
+    return names[standing]
 
 
 @dataclass(frozen=True)
@@ -47,18 +70,19 @@ class Block:
     svg: str
 
 
-def blocks(table: CoverageTable, configured: Collection[str]) -> tuple[Block, ...]:
+def blocks(table: CoverageTable, configured: Collection[str], words: Words) -> tuple[Block, ...]:
     """The quarters that hold anything, oldest first.
 
     Args:
         table: what to draw.
         configured: sources that have a row in every block; others have one where they hold anything.
+        words: the language.
     """
     quarters: dict[tuple[int, int], set[str]] = {}
     for source, day in table.known:
         quarters.setdefault(_quarter(day), set()).add(source)
     return tuple(
-        _block(table, quarter, [source for source in table.sources if source in configured or source in holding])
+        _block(table, quarter, [one for one in table.sources if one in configured or one in holding], words)
         for quarter, holding in sorted(quarters.items())
     )
 
@@ -67,16 +91,21 @@ def _quarter(day: str) -> tuple[int, int]:
     return int(day[:4]), (int(day[5:7]) - 1) // 3 + 1
 
 
-def _block(table: CoverageTable, quarter: tuple[int, int], sources: Sequence[str]) -> Block:
+def _block(table: CoverageTable, quarter: tuple[int, int], sources: Sequence[str], words: Words) -> Block:
     year, number = quarter
     days = _days_of(year, number)
     drawn = [day for day in days if table.days[0] <= day.isoformat() <= table.days[-1]]
     places = _places(days)
     title = f"{year} Q{number}"
-    rows = [_row(table, source, drawn, places, _HEAD + at * _ROW) for at, source in enumerate(sources)]
+    rows = [_row(table, source, drawn, places, _HEAD + at * _ROW, words) for at, source in enumerate(sources)]
     partial = sum(table.at(source, day.isoformat()).standing is Standing.PARTIAL for source in sources for day in drawn)
-    label = f"News by day and source, {title}: {len(sources)} sources, {partial} partial days; all in the tables below"
-    body = "".join((_heading(title, days, places), *rows))
+    label = words(
+        "News by day and source, {quarter}: {sources} sources, {partial} partial days; all in the tables below",
+        quarter=title,
+        sources=len(sources),
+        partial=partial,
+    )
+    body = "".join((_heading(title, days, places, words), *rows))
     return Block(title, _svg(label, _WIDTH, _HEAD + len(sources) * _ROW + 3, body))
 
 
@@ -94,24 +123,31 @@ def _places(days: Sequence[dt.date]) -> Mapping[dt.date, int]:
     return places
 
 
-def _heading(title: str, days: Sequence[dt.date], places: Mapping[dt.date, int]) -> str:
+def _heading(title: str, days: Sequence[dt.date], places: Mapping[dt.date, int], words: Words) -> str:
     parts = [_text(0, 12, title, "title")]
     for day in days:
         if day.day == 1:
-            parts.append(_text(places[day], 12, _MONTHS[day.month - 1]))
+            parts.append(_text(places[day], 12, _months(words)[day.month - 1]))
         if day.weekday() == 0:
             parts.append(_text(places[day], 26, str(day.day), "tick"))
     return "".join(parts)
 
 
-def _row(table: CoverageTable, source: str, days: Sequence[dt.date], places: Mapping[dt.date, int], top: int) -> str:
+def _row(
+    table: CoverageTable,
+    source: str,
+    days: Sequence[dt.date],
+    places: Mapping[dt.date, int],
+    top: int,
+    words: Words,
+) -> str:
     cells: list[str] = []
     marked: dict[Standing, list[str]] = {}
     for day in days:
         found = table.at(source, day.isoformat())
         left = places[day]
         if found.standing is not Standing.NEVER_ASKED:
-            cells.append(_cell(found, _told(source, day, found), left, top))
+            cells.append(_cell(found, _told(source, day, found, words), left, top))
         if found.standing is Standing.PARTIAL:
             marked.setdefault(found.standing, []).append(_rectangle(left, top, _CELL_WIDTH, _CELL_HEIGHT))
         elif found.standing in (Standing.OPEN, Standing.NEVER_ASKED):
@@ -127,14 +163,16 @@ def _cell(found: SourceDay, told: str, left: int, top: int) -> str:
     return f'<path class="k{level}" d="{shape}"><title>{html.escape(told)}</title></path>'
 
 
-def _told(source: str, day: dt.date, found: SourceDay) -> str:
-    known = f"{found.standing.value}: {found.reason}" if found.reason else found.standing.value
-    return f"{_WEEKDAYS[day.weekday()]} {day.isoformat()} {source}: {counted_articles(found.articles or 0)}, {known}"
+def _told(source: str, day: dt.date, found: SourceDay, words: Words) -> str:
+    standing = standing_name(found.standing, words)
+    known = f"{standing}: {found.reason}" if found.reason else standing
+    articles = counted_articles(found.articles or 0, words)
+    return f"{_weekdays(words)[day.weekday()]} {day.isoformat()} {source}: {articles}{words(', ')}{known}"
 
 
-def counted_articles(count: int) -> str:
+def counted_articles(count: int, words: Words) -> str:
     """So many articles."""
-    return f"{count:,} article{'' if count == 1 else 's'}"
+    return words("1 article") if count == 1 else words("{count} articles", count=f"{count:,}")
 
 
 def _rectangle(left: int, top: int, width: int, height: int) -> str:
@@ -156,7 +194,7 @@ def _mark(standing: Standing, path: str) -> str:
             return f'<path class="never" d="{path}"/>'
 
 
-def legend() -> str:
+def legend(words: Words) -> str:
     """What colours and shapes mean. It defines the hatch of partial days, so the blocks need it on their page."""
     hatch = (
         f'<defs><pattern id="{_HATCH}" width="4.5" height="4.5" patternUnits="userSpaceOnUse" '
@@ -166,18 +204,23 @@ def legend() -> str:
     ends = (*(f"{least - 1:,}" for least in LEVELS[1:]), "")
     amounts = [
         "0",
-        *(f"{least:,}–{end}" if end else f"{least:,} or more" for least, end in zip(LEVELS, ends, strict=True)),
+        *(
+            f"{least:,}–{end}" if end else words("{least} or more", least=f"{least:,}")
+            for least, end in zip(LEVELS, ends, strict=True)
+        ),
     ]
-    parts = [hatch, _text(0, 12, "Articles a day", "title")]
+    parts = [hatch, _text(0, 12, words("Articles a day"), "title")]
     for level, amount in enumerate(amounts):
         left = _GUTTER + level * 105
         parts += [
             _cell(SourceDay((0, *LEVELS)[level], Standing.COMPLETE), amount, left, 2),
             _text(left + 14, 12, amount),
         ]
-    parts.append(_text(0, 32, "Known of the day", "title"))
+    parts.append(_text(0, 32, words("Known of the day"), "title"))
     left = _GUTTER
-    for standing, name in _NAMES.items():
+    names = {standing: standing_name(standing, words) for standing in Standing}
+    names[Standing.OPEN] = words("open (the day was not over)")
+    for standing, name in names.items():
         if standing is not Standing.NEVER_ASKED:
             parts.append(_cell(SourceDay(LEVELS[3], standing), name, left, 22))
         if standing is Standing.PARTIAL:
@@ -186,7 +229,11 @@ def legend() -> str:
             parts.append(_mark(standing, _dot(left, 22)))
         parts.append(_text(left + 14, 32, name))
         left += 215 if len(name) > 12 else 105
-    label = f"Colour: articles a day, {', '.join(amounts)}. Shape: {', '.join(_NAMES.values())}"
+    label = words(
+        "Colour: articles a day, {amounts}. Shape: {names}",
+        amounts=words(", ").join(amounts),
+        names=words(", ").join(names.values()),
+    )
     return _svg(label, _WIDTH, 38, "".join(parts))
 
 

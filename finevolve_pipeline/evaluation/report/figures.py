@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,13 +20,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-_INK, _MUTED, _GRID, _BAND = "#010101", "#020202", "#030303", "#040404"
+_INK, _MUTED, _GRID, _BAND, _PAPER = "#010101", "#020202", "#030303", "#040404", "#010102"
 _SERIES = tuple(f"#0505{number:02x}" for number in range(8))
 _VARIABLES = {
     _INK: "var(--ink)",
     _MUTED: "var(--muted)",
     _GRID: "var(--line)",
     _BAND: "var(--band)",
+    _PAPER: "var(--paper)",
     **{colour: f"var(--s{number})" for number, colour in enumerate(_SERIES)},
 }
 _DASHES = ("-", (0, (5, 1.5)), (0, (2, 1)), (0, (6, 1.5, 1.5, 1.5)))
@@ -60,10 +62,23 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Marks:
-    """What stands behind lines over time: the first exploitation session, planted regimes if known."""
+    """What stands behind lines over time: the first exploitation session; names of planted regimes by session."""
 
     exploitation: str | None
     regimes: Mapping[str, str]
+
+    def spans(self, sessions: Sequence[str]) -> list[tuple[str, int, int, bool]]:
+        """Sessions of one regime in a row: its name, first and last position, whether it is shaded."""
+        names = list(dict.fromkeys(self.regimes.values()))
+        found, start = [], 0
+        for position in range(1, len(sessions) + 1):
+            regime = self.regimes.get(sessions[start])
+            if position < len(sessions) and self.regimes.get(sessions[position]) == regime:
+                continue
+            if regime is not None:
+                found.append((regime, start, position - 1, bool(names.index(regime) % 2)))
+            start = position
+        return found
 
 
 @contextmanager
@@ -82,7 +97,10 @@ def _svg(figure: Figure, name: str, description: str) -> str:
         axes.patch.set_visible(False)
     sink = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(sink, format="svg", metadata=nothing)
+    with warnings.catch_warnings():
+        # Texts are measured with matplotlib's own font everywhere, and drawn by the reader's: it need not have Chinese.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(sink, format="svg", metadata=nothing)
     text = sink.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*|<style.*?</style>\s*|<!--.*?-->\s*", "", text, flags=re.S)
@@ -116,57 +134,53 @@ def _date_ticks(axes: Axes, days: Sequence[str]) -> None:
 
 
 def _draw_marks(axes: Axes, sessions: Sequence[str], marks: Marks, label: bool) -> None:
-    names = list(dict.fromkeys(marks.regimes.values()))
-    start = 0
-    for position in range(1, len(sessions) + 1):
-        regime = marks.regimes.get(sessions[start])
-        if position < len(sessions) and marks.regimes.get(sessions[position]) == regime:
-            continue
-        if regime is not None:
-            if names.index(regime) % 2:
-                axes.axvspan(start - 0.5, position - 0.5, color=_BAND, linewidth=0, zorder=0)
-            if label:
-                middle = (start + position - 1) / 2
-                axes.annotate(
-                    f"regime {regime}",
-                    (middle, 1),
-                    xycoords=("data", "axes fraction"),
-                    xytext=(0, -3),
-                    textcoords="offset points",
-                    ha="center",
-                    va="top",
-                    fontsize=8,
-                    color=_MUTED,
-                )
-        start = position
+    for name, first, last, is_shaded in marks.spans(sessions):
+        if is_shaded:
+            axes.axvspan(first - 0.5, last + 0.5, color=_BAND, linewidth=0, zorder=0)
+        if label:
+            axes.annotate(
+                name,
+                ((first + last) / 2, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, -3),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                fontsize=8,
+                color=_MUTED,
+            )
     if marks.exploitation in sessions:
         axes.axvline(sessions.index(marks.exploitation) - 0.5, color=_MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
 
 
-def coefficient_bars(name: str, description: str, values: pd.DataFrame) -> str:
-    """Bars per horizon and mechanism, one panel per metric.
+def bars(
+    name: str,
+    description: str,
+    panels: Sequence[str],
+    places: Sequence[str],
+    layers: Mapping[str, Sequence[Sequence[float]]],
+) -> str:
+    """Bars by place and series, one panel beside the other.
 
     Args:
         name: prefix of ids, unique on the page.
         description: text for people who do not see the figure.
-        values: metric, horizon, label, value; panels and bars in order of appearance.
+        panels: titles, left to right.
+        places: what stands below the bars of every panel.
+        layers: label to the heights of each panel, one a place; NaN leaves a gap.
     """
-    metrics, labels = list(dict.fromkeys(values["metric"])), list(dict.fromkeys(values["label"]))
-    horizons = sorted(set(values["horizon"]))
-    width = 0.8 / max(1, len(labels))
+    width = 0.8 / max(1, len(layers))
     with _drawing(9, 3.4) as figure:
-        panels = figure.subplots(1, max(1, len(metrics)), sharey=True, squeeze=False)[0]
-        for axes, metric in zip(panels, metrics, strict=False):
-            part = values[values["metric"] == metric]
-            for position, label in enumerate(labels):
-                heights = part[part["label"] == label].set_index("horizon")["value"].reindex(horizons)
-                places = np.arange(len(horizons)) + (position - (len(labels) - 1) / 2) * width
-                axes.bar(places, heights.to_numpy(), width * 0.92, color=_colour(position), label=label)
+        drawn = figure.subplots(1, max(1, len(panels)), sharey=True, squeeze=False)[0]
+        for number, (axes, title) in enumerate(zip(drawn, panels, strict=False)):
+            for position, (label, heights) in enumerate(layers.items()):
+                middles = np.arange(len(places)) + (position - (len(layers) - 1) / 2) * width
+                axes.bar(middles, list(heights[number]), width * 0.92, color=_colour(position), label=label)
             axes.axhline(0, color=_MUTED, linewidth=0.9)
-            axes.set_xticks(range(len(horizons)), [f"{horizon} sessions" for horizon in horizons])
+            axes.set_xticks(range(len(places)), list(places))
             axes.grid(axis="x", visible=False)
-            axes.set_title(metric)
-        _legend(figure, panels[0], min(6, len(labels)))
+            axes.set_title(title)
+        _legend(figure, drawn[0], min(6, max(1, len(layers))))
         return _svg(figure, name, description)
 
 
@@ -245,4 +259,158 @@ def histogram(name: str, description: str, places: Sequence[int], layers: Mappin
         axes.grid(axis="x", visible=False)
         axes.set_ylim(bottom=0)
         _legend(figure, axes, len(layers))
+        return _svg(figure, name, description)
+
+
+def number_lines(
+    name: str,
+    description: str,
+    series: pd.DataFrame,
+    panels: Sequence[str],
+    labels: Sequence[str],
+    axis: str,
+    columns: int = 1,
+    first: int = 0,
+) -> str:
+    """Lines over a number, one line per label, panels in rows of `columns`.
+
+    Args:
+        name: prefix of ids, unique on the page.
+        description: text for people who do not see the figure.
+        series: panel, label, x, y, in the order in which points are joined; NaN makes a gap.
+        panels: titles.
+        labels: names of lines; a name's place is its colour, one without values is left out.
+        axis: what is measured from left to right, below the lowest panels.
+        columns: panels beside each other.
+        first: position whose colour the first label has.
+    """
+    drawn, rows = set(series["label"]), -(-max(1, len(panels)) // columns)
+    with _drawing(9, 0.9 + (1.7 if columns == 1 else 2.2) * rows) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False).reshape(-1)
+        for number, axes in enumerate(grid):
+            if number >= len(panels):
+                axes.set_visible(False)
+                continue
+            part = series[series["panel"] == panels[number]]
+            for position, label in enumerate(labels, first):
+                if label not in drawn:
+                    continue
+                line = part[part["label"] == label]
+                style = _DASHES[position % len(_DASHES)]
+                axes.plot(line["x"], line["y"], color=_colour(position), linestyle=style, label=label)
+            axes.axhline(0, color=_MUTED, linewidth=0.9)
+            axes.set_title(panels[number])
+            axes.xaxis.set_major_formatter(_separated)
+            if number >= len(panels) - columns:
+                axes.set_xlabel(axis)
+        _legend(figure, grid[0], min(6, max(1, len(labels))))
+        return _svg(figure, name, description)
+
+
+def _separated(value: float, _: float) -> str:
+    """A tick's number; thousands are separated."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}".replace("-", "\N{MINUS SIGN}")
+
+
+def forest(name: str, description: str, rows: Sequence[str], layers: Mapping[str, pd.DataFrame], axis: str) -> str:
+    """Estimates with their intervals, a panel per layer, the same rows in all, around zero.
+
+    Args:
+        name: prefix of ids, unique on the page.
+        description: text for people who do not see the figure.
+        rows: names of rows, top to bottom.
+        layers: title of a panel to row, value, low, high, found; what was found is filled.
+        axis: what is measured, with its unit.
+    """
+    with _drawing(9, 1.1 + 0.34 * max(1, len(rows))) as figure:
+        panels = figure.subplots(1, max(1, len(layers)), sharex=True, sharey=True, squeeze=False)[0]
+        for axes, (title, frame) in zip(panels, layers.items(), strict=False):
+            for row in frame.to_dict("records"):
+                at = rows.index(row["row"])
+                axes.plot([row["low"], row["high"]], [at, at], color=_SERIES[1], linewidth=1.8)
+                face = _SERIES[1] if row["found"] else _PAPER
+                axes.plot(row["value"], at, "o", markersize=6.5, color=_SERIES[1], markerfacecolor=face)
+            axes.axvline(0, color=_MUTED, linewidth=0.9)
+            axes.set_title(title)
+            axes.locator_params(axis="x", nbins=4)
+            axes.grid(axis="y", visible=False)
+        panels[0].set_yticks(range(len(rows)), list(rows))
+        panels[0].set_ylim(len(rows) - 0.4, -0.6)
+        figure.supxlabel(axis, fontsize=10)
+        return _svg(figure, name, description)
+
+
+def scatter(name: str, description: str, layers: Mapping[str, pd.DataFrame], x_axis: str, y_axis: str) -> str:
+    """Named points of two quantities with intervals upwards, a colour per layer.
+
+    Args:
+        name: prefix of ids, unique on the page.
+        description: text for people who do not see the figure.
+        layers: label to name, x, y, low, high.
+        x_axis: what is measured from left to right, with its unit.
+        y_axis: what is measured upwards.
+    """
+    with _drawing(9, 3.8) as figure:
+        axes = figure.subplots()
+        # The first colour is that of Pipe, which has no point here.
+        for position, (label, points) in enumerate(layers.items(), 1):
+            reach = [points["y"] - points["low"], points["high"] - points["y"]]
+            axes.errorbar(points["x"], points["y"], yerr=reach, fmt="o", color=_colour(position), label=label)
+            for point in points.to_dict("records"):
+                place = (point["x"], point["y"])
+                axes.annotate(point["name"], place, xytext=(6, 4), textcoords="offset points", fontsize=9)
+        axes.axhline(0, color=_MUTED, linewidth=0.9)
+        axes.margins(x=0.12)
+        axes.set_xlabel(x_axis)
+        axes.set_ylabel(y_axis)
+        axes.xaxis.set_major_formatter(_separated)
+        _legend(figure, axes, len(layers))
+        return _svg(figure, name, description)
+
+
+def row_bars(name: str, description: str, places: Sequence[str], layers: Mapping[str, Sequence[float]]) -> str:
+    """Counts as overlaid bars that lie, a row each, the largest layer first (arguments as in `daily_areas`)."""
+    with _drawing(9, 0.8 + 0.24 * max(1, len(places))) as figure:
+        axes = figure.subplots()
+        for position, (label, counts) in enumerate(layers.items()):
+            axes.barh(range(len(places)), list(counts), 0.78, color=_colour(position), label=label)
+        axes.set_yticks(range(len(places)), list(places))
+        axes.set_ylim(len(places) - 0.4, -0.6)
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter(_separated)
+        axes.grid(axis="y", visible=False)
+        _legend(figure, axes, len(layers))
+        _keep_free(figure, _wider_than_measured(places))
+        return _svg(figure, name, description)
+
+
+def _wider_than_measured(texts: Sequence[str]) -> float:
+    """Inches by which the page writes a text wider than it is measured here: the measuring font lacks the glyphs of
+    ideographs and takes them for 0.6 of their width."""
+    ideographs = max((sum(character >= "\u2e80" for character in text) for text in texts), default=0)
+    return 0.4 * ideographs * 10 / 72
+
+
+def _keep_free(figure: Figure, inches: float) -> None:
+    """Leave the left edge of the figure empty."""
+    share = inches / figure.get_figwidth()
+    figure.set_layout_engine("constrained", rect=(share, 0, 1 - share, 1))
+
+
+def stacked_bars(name: str, description: str, places: Sequence[str], layers: Mapping[str, Sequence[float]]) -> str:
+    """Counts per place as bars on top of each other, the first layer below (arguments as in `daily_areas`)."""
+    with _drawing(9, 3.2) as figure:
+        axes = figure.subplots()
+        below = np.zeros(len(places))
+        for position, (label, counts) in enumerate(layers.items()):
+            hatch = "////" if position >= len(_SERIES) else None
+            axes.bar(
+                range(len(places)), list(counts), 0.84, bottom=below, color=_colour(position), hatch=hatch, label=label
+            )
+            below = below + np.asarray(counts, dtype=float)
+        step = max(1, -(-len(places) // 10))
+        axes.set_xticks(range(0, len(places), step), [places[at] for at in range(0, len(places), step)])
+        axes.yaxis.set_major_formatter(_separated)
+        axes.grid(axis="x", visible=False)
+        _legend(figure, axes, min(5, max(1, len(layers))))
         return _svg(figure, name, description)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation.case import CaseStudy
+from finevolve_pipeline.evaluation.case import CaseStudy, Choice
+from finevolve_pipeline.evaluation.news_statistics import NewsStatistics
+from finevolve_pipeline.evaluation.spending import no_usage
+from finevolve_pipeline.evaluation.utility import no_utilities
 from finevolve_pipeline.news.coverage_table import CoverageTable
 from finevolve_pipeline.settings import Experiment, Settings
+from finevolve_pipeline.tables import Inference, Sensitivity, empty
+
+_NOTHING_CHOSEN = Choice(())
 
 
 @dataclass(frozen=True)
@@ -39,14 +45,19 @@ class ReportInputs:
             articles_cut.
         retrievals: `Retrievals` of all runs, may be empty.
         alpha: `Outcomes` by prediction day.
-        news_counts: day, source, importance, articles, selected (see `diagnostics.count_news`).
+        news_counts: day, source, importance, articles, selected (see `news_statistics.news_counts`).
         news_sessions: session, articles (observable in the session's news window).
         news_sample: a few `BenchmarkNews` or `NewsWindow` rows to look at, may be empty; 12 are shown.
         coverage: by day and source what landed, and what is known of how complete it is.
         manifests: what made the dataset and the runs, by heading: versions, digests. Plain JSON values.
         truth: what was planted, for a synthetic world.
         cases: sector-days that get a page of their own.
-        case_reason: why these, in words.
+        choice: how these were chosen.
+        inference: `Inference`; empty: nothing has been tested.
+        sensitivity: `Sensitivity`; empty: there is no page of it.
+        news: counts over articles by scope, industry, topic and length.
+        usage: what each day of each run took of models (see `spending.usage_table`), may be empty.
+        utilities: Q of all memories after each run's last session (see `utility.final_utilities`), may be empty.
     """
 
     settings: Settings
@@ -62,7 +73,12 @@ class ReportInputs:
     manifests: Mapping[str, Mapping[str, object]]
     truth: PlantedTruth | None = None
     cases: tuple[CaseStudy, ...] = ()
-    case_reason: str = ""
+    choice: Choice = _NOTHING_CHOSEN
+    inference: pd.DataFrame = field(default_factory=lambda: empty(Inference))
+    sensitivity: pd.DataFrame = field(default_factory=lambda: empty(Sensitivity))
+    news: NewsStatistics = field(default_factory=NewsStatistics)
+    usage: pd.DataFrame = field(default_factory=no_usage)
+    utilities: pd.DataFrame = field(default_factory=no_utilities)
 
     @property
     def sessions(self) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from finevolve_pipeline.evaluation.report import coverage_map
-from finevolve_pipeline.evaluation.report.coverage_map import Block
-from finevolve_pipeline.evaluation.report.sections import TableView, text_table
+from finevolve_pipeline.evaluation.report.coverage_map import Block, standing_name
+from finevolve_pipeline.evaluation.report.views import TableView, text_table
+from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.news.coverage_table import CoverageTable, Standing
 
 SHOWN_SPANS = 100
@@ -34,43 +35,51 @@ class NewsCoverageView:
     months: TableView | None = None
 
 
-def news_coverage(table: CoverageTable, configured: Collection[str]) -> NewsCoverageView:
+def news_coverage(table: CoverageTable, configured: Collection[str], words: Words) -> NewsCoverageView:
     """The section on what the sources brought.
 
     Args:
         table: coverage of all sources.
         configured: sources of the settings.
+        words: the language.
     """
     if not table.days:
         if table.unreadable:
-            return NewsCoverageView(f"No news has landed yet. {_unreadable(table)}")
-        return NewsCoverageView("No news has landed yet, and no site has been asked for any.")
+            return NewsCoverageView(words(" ").join((words("No news has landed yet."), *_unreadable(table, words))))
+        return NewsCoverageView(words("No news has landed yet, and no site has been asked for any."))
     partial = any(counts[Standing.PARTIAL] for counts in table.standings.values())
     return NewsCoverageView(
-        _sentence(table),
-        coverage_map.legend(),
-        coverage_map.blocks(table, configured),
-        source_table(table),
-        partial_table(table) if partial else None,
-        month_table(table),
+        _sentence(table, words),
+        coverage_map.legend(words),
+        coverage_map.blocks(table, configured, words),
+        source_table(table, words),
+        partial_table(table, words) if partial else None,
+        month_table(table, words),
     )
 
 
-def _sentence(table: CoverageTable) -> str:
+def _sentence(table: CoverageTable, words: Words) -> str:
     totals = {standing: sum(counts[standing] for counts in table.standings.values()) for standing in Standing}
     articles = sum(table.articles.values())
-    brought = coverage_map.counted_articles(articles) if articles else "No article has landed"
-    days = ", ".join(f"{count:,} {standing.value}" for standing, count in totals.items())
-    told = f"{brought}, {table.days[0]} to {table.days[-1]}. Days by source: {days}."
-    return f"{told} {_unreadable(table)}" if table.unreadable else told
+    told = words(
+        "{articles}, {first} to {last}. Days by source: {days}.",
+        articles=coverage_map.counted_articles(articles, words) if articles else words("No article has landed"),
+        first=table.days[0],
+        last=table.days[-1],
+        days=words(", ").join(f"{count:,} {standing_name(one, words)}" for one, count in totals.items()),
+    )
+    return words(" ").join((told, *_unreadable(table, words)))
 
 
-def _unreadable(table: CoverageTable) -> str:
+def _unreadable(table: CoverageTable, words: Words) -> list[str]:
     """Sources of which it is not known what their crawls found."""
-    return " ".join(f"What is known of {source} is unreadable: {why}." for source, why in table.unreadable.items())
+    return [
+        words("What is known of {source} is unreadable: {why}.", source=source, why=why)
+        for source, why in table.unreadable.items()
+    ]
 
 
-def source_table(table: CoverageTable) -> TableView:
+def source_table(table: CoverageTable, words: Words) -> TableView:
     """What is known of each source."""
     rows = [
         [
@@ -84,23 +93,30 @@ def source_table(table: CoverageTable) -> TableView:
         ]
         for source, one in table.sources.items()
     ]
-    columns = ["Source", "Last crawl", "Why", "Reaches back to", "Newest seen", "Articles"]
+    columns = [
+        words("Source"),
+        words("Last crawl"),
+        words("Why"),
+        words("Reaches back to"),
+        words("Newest seen"),
+        words("Articles"),
+    ]
     return text_table(
-        f"Sources, {table.days[0]} to {table.days[-1]}",
-        [*columns, *(standing.value.capitalize() for standing in Standing)],
+        words("Sources, {first} to {last}", first=table.days[0], last=table.days[-1]),
+        [*columns, *(standing_name(standing, words).capitalize() for standing in Standing)],
         rows,
         len(columns) - 1,
-        [f"Times are Asia/Shanghai. Complete to never asked: days. Every day stands in {FILE}."],
+        [words("Times are Asia/Shanghai. Complete to never asked: days. Every day stands in {file}.", file=FILE)],
     )
 
 
-def partial_table(table: CoverageTable) -> TableView:
+def partial_table(table: CoverageTable, words: Words) -> TableView:
     """Partial days and why, consecutive days with the same reason in one row, newest first."""
     spans = table.partial_spans()
     rows = [
         [
             span.source,
-            span.first if span.first == span.last else f"{span.first} to {span.last}",
+            span.first if span.first == span.last else words("{first} to {last}", first=span.first, last=span.last),
             span.reason,
             f"{span.days:,}",
             f"{span.articles:,}",
@@ -108,17 +124,23 @@ def partial_table(table: CoverageTable) -> TableView:
         for span in spans[:SHOWN_SPANS]
     ]
     more = len(spans) - len(rows)
-    notes = [f"The newest {len(rows)}; {more:,} older ones stand in {FILE}."] if more else []
-    columns = ["Source", "Days", "Why they are partial", "How many", "Articles brought"]
-    return text_table("Partial days", columns, rows, 3, notes)
+    told = words("The newest {shown}; {more} older ones stand in {file}.", shown=len(rows), more=f"{more:,}", file=FILE)
+    columns = [
+        words("Source"),
+        words("Days"),
+        words("Why they are partial"),
+        words("How many"),
+        words("Articles brought"),
+    ]
+    return text_table(words("Partial days"), columns, rows, 3, [told] if more else [])
 
 
-def month_table(table: CoverageTable) -> TableView:
+def month_table(table: CoverageTable, words: Words) -> TableView:
     """Articles by month and source."""
     months = sorted({month for _, month in table.months})
     rows = [[month, *(_month(table, source, month) for source in table.sources)] for month in months]
-    notes = ["In brackets: partial days. –: nothing landed, and nothing was asked for."]
-    return text_table("Articles by month and source", ["Month", *table.sources], rows, notes=notes)
+    notes = [words("In brackets: partial days. –: nothing landed, and nothing was asked for.")]
+    return text_table(words("Articles by month and source"), [words("Month"), *table.sources], rows, notes=notes)
 
 
 def _month(table: CoverageTable, source: str, month: str) -> str:
