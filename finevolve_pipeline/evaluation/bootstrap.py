@@ -2,7 +2,7 @@
 
 A draw takes blocks of consecutive sessions (circular block bootstrap: Politis & Romano 1992) with all industries and
 all compared runs of a session together, and computes every industry's correlation anew. Outcomes of h sessions overlap,
-so a stage holds few blocks and the bootstrap alone is too narrow: its 95 % intervals cover 85 to 92 %
+so a stage holds few blocks and the bootstrap alone is too narrow: its 95 % intervals cover 83 to 90 % in 299 sessions
 (`benchmarks/calibration.py`). It is therefore measured on pairs that are known to be unrelated: the same scores beside
 outcomes shifted around the stage by s sessions. Over all shifts the spread of the coefficient itself is known; over
 some of them the bootstrap is run, and the ratio of the two variances corrects the bootstrap's variance:
