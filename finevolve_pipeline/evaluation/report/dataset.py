@@ -88,7 +88,7 @@ def _months(findings: Findings, words: Words) -> FigureView:
     table = counts.pivot_table(index="month", columns="source", values="articles", aggfunc="sum", fill_value=0)
     months = [str(month) for month in table.index]
     layers = {source: table[source].tolist() for source in sources}
-    title = words("Articles by month and source")
+    title = words("Tagged articles by month and source")
     rows = [
         [month, count(sum(of_month)), *(count(number) for number in of_month)]
         for month, of_month in zip(months, zip(*layers.values(), strict=True), strict=True)
@@ -96,7 +96,7 @@ def _months(findings: Findings, words: Words) -> FigureView:
     return FigureView(
         "newsmonths",
         title,
-        words("Tagged articles, before selection; the source with most is at the bottom."),
+        words("Before selection; the source with most is at the bottom."),
         figures.stacked_bars("newsmonths", title, months, layers),
         text_table(title, [words("Month"), words("All sources"), *sources], rows),
         charts.stacked_bars(months, layers),
