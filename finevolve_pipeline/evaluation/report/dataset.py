@@ -98,7 +98,7 @@ def _months(findings: Findings, words: Words) -> FigureView:
         title,
         words("Before selection; the source with most is at the bottom."),
         figures.stacked_bars("newsmonths", title, months, layers),
-        text_table(title, [words("Month"), words("All sources"), *sources], rows),
+        text_table(words("{title}: numbers", title=title), [words("Month"), words("All sources"), *sources], rows),
         charts.stacked_bars(months, layers),
     )
 
@@ -144,7 +144,7 @@ def _counted_figure(
         title,
         reading,
         figures.row_bars(name, title, places, layers),
-        _counts_table(title, head, places, layers, words),
+        _counts_table(words("{title}: numbers", title=title), head, places, layers, words),
         charts.row_bars(places, layers),
     )
 
