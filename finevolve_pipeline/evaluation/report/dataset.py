@@ -88,7 +88,7 @@ def _months(findings: Findings, words: Words) -> FigureView:
     table = counts.pivot_table(index="month", columns="source", values="articles", aggfunc="sum", fill_value=0)
     months = [str(month) for month in table.index]
     layers = {source: table[source].tolist() for source in sources}
-    title = words("Articles by month and source")
+    title = words("Tagged articles by month and source")
     rows = [
         [month, count(sum(of_month)), *(count(number) for number in of_month)]
         for month, of_month in zip(months, zip(*layers.values(), strict=True), strict=True)
@@ -96,9 +96,9 @@ def _months(findings: Findings, words: Words) -> FigureView:
     return FigureView(
         "newsmonths",
         title,
-        words("Tagged articles, before selection; the source with most is at the bottom."),
+        words("Before selection; the source with most is at the bottom."),
         figures.stacked_bars("newsmonths", title, months, layers),
-        text_table(title, [words("Month"), words("All sources"), *sources], rows),
+        text_table(words("{title}: numbers", title=title), [words("Month"), words("All sources"), *sources], rows),
         charts.stacked_bars(months, layers),
     )
 
@@ -144,7 +144,7 @@ def _counted_figure(
         title,
         reading,
         figures.row_bars(name, title, places, layers),
-        _counts_table(title, head, places, layers, words),
+        _counts_table(words("{title}: numbers", title=title), head, places, layers, words),
         charts.row_bars(places, layers),
     )
 

@@ -58,7 +58,7 @@ def _figure(findings: Findings, name: str, rows: pd.DataFrame, metric: str, back
         title,
         reading,
         figures.forest(name, described, names, layers, axis),
-        forest_table(rows, title, confidence, words),
+        forest_table(rows, words("{title}: numbers", title=title), confidence, words),
         charts.forest(names, layers, axis),
     )
 

@@ -122,4 +122,4 @@ def summary_table(summary: pd.DataFrame, labels: dict[Run, str], words: Words) -
         "counts once, and where each horizon has its own Q, their mean."
     )
     every = words("Every class stands in {file}.", file="tables/utility_histogram.csv")
-    return text_table(words("Utility Q of memories"), columns, rows, 2, [note, every])
+    return text_table(words("Q of memories, in numbers"), columns, rows, 2, [note, every])
