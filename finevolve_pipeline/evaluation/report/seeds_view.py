@@ -13,13 +13,14 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation import ic
-from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, experiment_label, mechanism_label
+from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, mechanism_label
 from finevolve_pipeline.evaluation.layout import format_coefficient, format_gain
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.views import TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.seeds import differences, noise_floor, samples_of_pipe
 from finevolve_pipeline.evaluation.stages import OVERALL
+from finevolve_pipeline.settings import Experiment
 
 
 def seed_tables(inputs: ReportInputs, inference: pd.DataFrame, words: Words) -> tuple[TableView, ...]:
@@ -132,7 +133,7 @@ def _pairs_table(backbone: str, pairs: pd.DataFrame, inputs: ReportInputs, words
     for (first, second), part in pairs.groupby(["first", "second"], sort=False):
         found = part.set_index(["metric", "horizon"])["difference"].to_dict()
         name = (
-            f"{experiment_label(experiments[str(second)], words)} − {experiment_label(experiments[str(first)], words)}"
+            f"{_run(experiments[str(second)], words)} − {_run(experiments[str(first)], words)}"
         )
         rows.append([name, *_gains(found, columns)])
     return text_table(
@@ -144,3 +145,9 @@ def _pairs_table(backbone: str, pairs: pd.DataFrame, inputs: ReportInputs, words
 
 def _gains(found: Mapping[Any, float], columns: Sequence[tuple[str, int]]) -> list[str]:
     return [format_gain(found.get(column, math.nan)) for column in columns]
+
+
+def _run(experiment: Experiment, words: Words) -> str:
+    """The run with its seed, 0 included: runs that differ in nothing else stand beside each other."""
+    name = mechanism_label(experiment.mechanism)
+    return words("{mechanism}, seed {seed}", mechanism=name, seed=experiment.seed)
