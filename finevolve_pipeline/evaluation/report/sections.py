@@ -31,6 +31,7 @@ from finevolve_pipeline.evaluation.layout.numbers import format_percent
 from finevolve_pipeline.evaluation.layout.statistics import differences, estimate_texts, levels
 from finevolve_pipeline.evaluation.published import PUBLISHED_METHOD, published_comparison
 from finevolve_pipeline.evaluation.report import charts, figures
+from finevolve_pipeline.evaluation.report.inference_view import inference_tables
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.views import Cell, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
@@ -193,7 +194,10 @@ def panel(evaluation: Evaluation, place: int, backbone: str, words: Words) -> Pa
     return PanelView(
         backbone=backbone,
         headline=_stage_table(overall, evaluation, words),
-        tested=tested_tables(overall, evaluation.settings.confidence, words),
+        tested=(
+            *tested_tables(overall, evaluation.settings.confidence, words),
+            *inference_tables(evaluation.inputs.inference, backbone, evaluation.settings, words),
+        ),
         stages=tuple(
             table
             for one in (cold, late)

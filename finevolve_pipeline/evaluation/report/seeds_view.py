@@ -132,9 +132,7 @@ def _pairs_table(backbone: str, pairs: pd.DataFrame, inputs: ReportInputs, words
     rows = []
     for (first, second), part in pairs.groupby(["first", "second"], sort=False):
         found = part.set_index(["metric", "horizon"])["difference"].to_dict()
-        name = (
-            f"{_run(experiments[str(second)], words)} − {_run(experiments[str(first)], words)}"
-        )
+        name = f"{_run(experiments[str(second)], words)} − {_run(experiments[str(first)], words)}"
         rows.append([name, *_gains(found, columns)])
     return text_table(
         words("Pipe against Pipe, backbone {backbone}", backbone=backbone),
