@@ -55,6 +55,7 @@ def _figure(rows: pd.DataFrame, metric: str, words: Words) -> FigureView:
         [row["name"], row["backbone"], f"{row['x']:,.2f}", signed(row["y"]), interval(row["low"], row["high"])]
         for row in points.to_dict("records")
     ]
+    columns = [words("Method"), words("Backbone"), axis, gain, words("Interval")]
     return FigureView(
         name,
         title,
