@@ -55,17 +55,13 @@ def _figure(rows: pd.DataFrame, metric: str, words: Words) -> FigureView:
         [row["name"], row["backbone"], f"{row['x']:,.2f}", signed(row["y"]), interval(row["low"], row["high"])]
         for row in points.to_dict("records")
     ]
+    columns = [words("Method"), words("Backbone"), axis, gain, words("Interval")]
     return FigureView(
         name,
         title,
         words("Mean over the horizons, with its interval. Up and to the left is better."),
         figures.scatter(name, title, layers, axis, gain),
-        text_table(
-            words("{title}: numbers", title=title),
-            [words("Method"), words("Backbone"), axis, gain, words("Interval")],
-            texts,
-            2,
-        ),
+        text_table(words("{title}: numbers", title=title), columns, texts, 2),
         charts.scatter(layers, axis, gain, ",.2f", "+.4f"),
     )
 
