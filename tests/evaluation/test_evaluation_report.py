@@ -789,6 +789,8 @@ def test_the_retrieval_table_tells_kinds_and_leaves_out_similarities_that_there_
             "matured_share": [1.0, 0.0, 0.0],
             "news_overlap": [0.0, 0.5, 0.25],
             "similarity": [np.nan, 0.75, 0.25],
+            "q": np.nan,
+            "visits": 0,
             "in_prompt": ["whole", "shortened", "left out"],
         }
     )
