@@ -29,8 +29,15 @@ from finevolve_pipeline.evaluation.bundle.gather import (
     gather_run,
     pack,
     require_complete,
+    require_label_base,
 )
-from finevolve_pipeline.evaluation.bundle.leaderboard import Entry, build_leaderboard, entry_of, refused
+from finevolve_pipeline.evaluation.bundle.leaderboard import (
+    Entry,
+    build_leaderboard,
+    entry_of,
+    refused,
+    require_own_folder,
+)
 from finevolve_pipeline.evaluation.bundle.own import OwnData
 from finevolve_pipeline.evaluation.bundle.verify import REACHES, Reach, Verification, verify_archive, verify_file
 from finevolve_pipeline.evaluation.comparison import PIPE
@@ -74,6 +81,7 @@ def bundle_command(
     if len(submitter) > 80 or not submitter.isprintable():
         raise click.BadParameter("at most 80 printable characters", param_hint="--submitter")
     pipeline = _recalling(Pipeline.in_force(), "use")
+    require_label_base(pipeline.settings)
     chosen = _with_pipe(pipeline, [pipeline.settings.experiment(name) for name in experiments])
     sessions = pipeline.settings.benchmark.sessions
     for experiment in chosen:
@@ -141,6 +149,7 @@ def leaderboard_command(folder: Path, output: Path | None, reach: Reach | None, 
     """
     reach = reach or "closes"
     target = output or finevolve_home() / "leaderboard"
+    require_own_folder(target)
     files = sorted(folder.glob(f"[!.]*{SUFFIX}"))
     if not files:
         raise MissingPartitionError(f"{folder}: holds no file *{SUFFIX}; `finevolve bundle` writes them")

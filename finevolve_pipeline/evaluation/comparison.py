@@ -36,11 +36,11 @@ _LABELS = {
     "reflexion": "Reflexion",
     "expel": "ExpeL",
     "reasoningbank": "ReasoningBank",
-    "mem0_full": "Mem0, original",
-    "memrl_original": "MemRL, original",
-    "reflexion_original": "Reflexion, original",
-    "expel_original": "ExpeL, original",
-    "pipe_aa": "Pipe, again",
+    "mem0_full": "Mem0 (original)",
+    "memrl_original": "MemRL (original)",
+    "reflexion_original": "Reflexion (original)",
+    "expel_original": "ExpeL (original)",
+    "pipe_aa": "Pipe A/A",
 }
 
 

@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,21 +31,45 @@ def whole_folder(target: Path) -> Iterator[Path]:
     If the block raises, `target` stays as it was. What a killed writer left is removed by the next one.
 
     Raises:
-        FinEvolveError: `target` exists and is no folder.
+        FinEvolveError: `target` exists and is no folder, or nothing can be written beside it.
     """
     target = target.absolute()
     if target.exists() and not target.is_dir():
         raise FinEvolveError(f"{target}: is a file, not a folder; name another place or remove it")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _clean_up(target)
     temporary = target.with_name(f"{PARTIAL}{os.getpid()}-{uuid.uuid4().hex[:8]}-{target.name}")
-    temporary.mkdir()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clean_up(target)
+        temporary.mkdir()
+    except OSError as refused:
+        raise FinEvolveError(f"{target}: cannot be written, {refused.strerror}; name another place") from refused
     try:
         yield temporary
         _flush(temporary)
         _replace(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def require_own(target: Path, names: Collection[str]) -> None:
+    """Refuse to replace a folder that holds anything but files of these names.
+
+    Args:
+        target: the folder to be replaced; it need not exist.
+        names: of the files that this program writes there.
+
+    Raises:
+        FinEvolveError: it holds something else, which would be lost.
+    """
+    if not target.is_dir():
+        return
+    foreign = sorted(path.name for path in target.iterdir() if path.name not in names)
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise FinEvolveError(
+            f"{target}: holds {foreign[0]}{more}, which would be lost; name a folder that is new, empty or of an "
+            "earlier one"
+        )
 
 
 def _clean_up(target: Path) -> None:

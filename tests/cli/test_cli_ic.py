@@ -84,7 +84,7 @@ def test_the_table_has_arrows_stars_and_a_verdict_beneath(here: TableStore, widt
     told = said()
     assert max(map(cell_len, told.splitlines())) <= width
     table, verdict = told.split("On cells valid in every run.")
-    for text in ("0.1000↑", "0.0500↑", "-0.0100*", "+0.0207", "+ Reflexion, original"):
+    for text in ("0.1000↑", "0.0500↑", "-0.0100*", "+0.0207", "+ Reflexion (original)"):
         assert text in table
     paragraph = " ".join(verdict.split())
     assert (
@@ -97,7 +97,7 @@ def test_the_table_has_arrows_stars_and_a_verdict_beneath(here: TableStore, widt
 @pytest.mark.parametrize("width", [80, 86, 92, 120])
 def test_each_mechanism_keeps_one_line_a_table(here: TableStore, width: int, monkeypatch) -> None:
     monkeypatch.setattr(output.results, "_width", width)
-    rows = [line for line in said().splitlines() if line.strip().startswith("+ Reflexion, original")]
+    rows = [line for line in said().splitlines() if line.strip().startswith("+ Reflexion (original)")]
     assert [len(row.split()) - 3 for row in rows] == ([4, 4] if width < 90 else [8])
 
 

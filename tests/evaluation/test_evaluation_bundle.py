@@ -233,6 +233,12 @@ MEMBER_FORGERIES = [
     ("a claimed gain", field_changed("figures/comparison.csv", 40, 8, "0.9"), "figures", "gain is said to be 0.9"),
     ("a claimed p", field_changed("figures/inference.csv", 9, 12, "0.0001"), "figures", "p is said to be 0.0001"),
     (
+        "labels of another base",
+        edited("manifest.json", '"close_t"', '"open_next"'),
+        "window",
+        "its labels are said to be over open_next; bundles have close_t",
+    ),
+    (
         "endless inference",
         edited("manifest.json", '_draws": 100', '_draws": 9999999'),
         "window",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from report_page import HOSTILE, Page
 
+from finevolve_pipeline.errors import FinEvolveError
 from finevolve_pipeline.evaluation.bundle.leaderboard import (
     Board,
     Entry,
@@ -53,10 +54,11 @@ def row(mechanism: str, ts: float | None, cs: float | None, p: float | None = 0.
     )
 
 
-def entry(file: str, *rows: Row, board: Board = BOARD, digest: str = "", submitter: str = "") -> Entry:
+def entry(file: str, *rows: Row, board: Board = BOARD, runs: str = "", submitter: str = "") -> Entry:
     return Entry(
         file=file,
-        digest=digest or file,
+        digest=file,
+        runs=runs or file,
         level=SELF_CONSISTENT,
         problem="",
         submitter=submitter,
@@ -64,6 +66,8 @@ def entry(file: str, *rows: Row, board: Board = BOARD, digest: str = "", submitt
         rows=rows,
     )
 
+
+HOW = "95 %, Holm's p over all differences of a bundle; none over bundles"
 
 PIPE = row("pipe", 0.0, 0.0, None)
 
@@ -98,16 +102,19 @@ def test_runs_that_cannot_be_compared_stand_in_tables_of_their_own() -> None:
     assert [(board.digest[0], len(rows)) for board, rows in found.items()] == [("a", 2), ("b", 1)]
 
 
-def test_a_bundle_that_is_sent_twice_counts_once() -> None:
-    entries = [entry("copy", row("mem0", 0.1, 0.1), digest="one"), entry("again", row("mem0", 0.1, 0.1), digest="one")]
+def test_runs_that_are_sent_twice_count_once_whoever_sends_them() -> None:
+    entries = [
+        entry("copy", row("mem0", 0.1, 0.1), runs="one", submitter="somebody else"),
+        entry("again", row("mem0", 0.1, 0.1), runs="one"),
+    ]
     assert ranks(entries) == [(1, "mem0", "again")]
 
 
 @pytest.mark.parametrize(
     ("p", "sentence"),
     [
-        (0.2, "No mean difference from Pipe is told from noise (2 tests, 95 %, Holm's p)."),
-        (0.01, "2 of 2 mean differences from Pipe are told from noise (95 %, Holm's p)."),
+        (0.2, f"None of 2 mean differences from Pipe is told from noise ({HOW})."),
+        (0.01, f"2 of 2 mean differences from Pipe are told from noise ({HOW})."),
         (None, "No difference from Pipe could be tested."),
     ],
 )
@@ -152,3 +159,14 @@ def test_the_same_bundles_give_the_same_bytes_in_any_order(tmp_path: Path) -> No
 def test_no_bundle_gives_a_page_that_says_so(tmp_path: Path) -> None:
     build_leaderboard(tmp_path / "board", [])
     assert "No bundle has been verified." in Page((tmp_path / "board" / "index.html").read_text("utf-8")).text
+
+
+def test_a_folder_that_holds_other_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("mine")
+    with pytest.raises(FinEvolveError, match=r"holds notes\.md, which would be lost; name a folder that is new"):
+        build_leaderboard(tmp_path, [])
+    assert (tmp_path / "notes.md").read_text() == "mine"
+
+
+def test_an_earlier_leaderboard_is_replaced(tmp_path: Path) -> None:
+    assert build_leaderboard(tmp_path / "board", []) == build_leaderboard(tmp_path / "board", [])

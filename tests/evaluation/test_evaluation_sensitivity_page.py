@@ -153,7 +153,7 @@ def test_the_matrix_has_a_row_a_difference_and_a_column_a_variant() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (load_settings(), "No knowledge cutoff is declared for rules"),
+        (load_settings(), "rules is a lexicon and no model, so it knew no outcomes."),
         (with_cutoff("2024-06-30"), "All 299 sessions lie after the knowledge cutoff 2024-06-30."),
         (with_cutoff("2026-05-01"), "All 299 sessions lie up to the knowledge cutoff 2026-05-01"),
     ],

@@ -146,13 +146,27 @@ def test_mechanisms_that_could_not_be_tested_are_named_and_left_out_of_the_rest(
     )
     first, second, *_ = sentences(*LEVELS, *rows)
     assert first.startswith("At 40 sessions none of the mechanisms that could be tested in tsIC and csIC differs")
-    assert second == ("At 40 sessions ExpeL could not be tested in tsIC and csIC: undefined, or too few sessions.")
+    assert second == (
+        "At 40 sessions ExpeL could not be tested in tsIC and csIC: undefined, or too few sessions or industries."
+    )
 
 
 def test_a_metric_that_could_not_be_tested_is_not_judged() -> None:
     first, second, *_ = sentences(*LEVELS[:8], Inferred("mem0", "csIC", 40, 0.01, 0.7, 0.05))
     assert first.startswith("At 40 sessions none of the mechanisms that could be tested in csIC differs from Pipe")
-    assert second == "At 40 sessions Mem0 could not be tested in tsIC: undefined, or too few sessions."
+    assert second == "At 40 sessions Mem0 could not be tested in tsIC: undefined, or too few sessions or industries."
+
+
+def test_sizes_that_no_correlation_has_are_not_told_as_sizes() -> None:
+    known, beyond = (Inferred(name, "csIC", 10, 0.01, 0.7, size) for name, size in (("mem0", 0.28), ("expel", 1.2)))
+    (both, *_), (alone, *_) = sentences(*LEVELS[:4], known, beyond), sentences(*LEVELS[:4], beyond)
+    assert both.endswith("about 0.28 csIC (for some runs none: it would exceed 1) or more could have been seen.")
+    assert alone.endswith("differs from Pipe beyond noise.")
+
+
+def test_coefficients_that_could_not_be_tested_are_not_said_to_be_noise() -> None:
+    rows = [level("pipe", "csIC", 10, 0.01, 0.7), level("pipe", "csIC", 40, 0.01, math.nan)]
+    assert any("none of the runs' own coefficients that could be tested" in one for one in sentences(*rows))
 
 
 def test_too_few_sessions_everywhere_leave_the_question_open() -> None:
@@ -192,7 +206,7 @@ def test_a_twin_of_pipe_is_told_from_one_that_could_not_be_distinguished() -> No
     twin = [Inferred("pipe_aa", metric, 10, 0.0, math.nan) for metric in METRICS]
     told = sentences(*LEVELS[:4], *(level("pipe_aa", metric, 10, 0.02, 0.4) for metric in METRICS), *twin)
     assert told[0] == (
-        "On backbone rules the coefficients of Pipe, again are exactly Pipe's, so there is nothing to test."
+        "On backbone rules the coefficients of Pipe A/A are exactly Pipe's, so there is nothing to test."
     )
     assert not any("differs from Pipe beyond" in one for one in told)
 

@@ -22,6 +22,7 @@ from finevolve_pipeline.errors import FinEvolveError
 from finevolve_pipeline.evaluation.bundle.content import CHECKSUMS, LICENCE, Content, Run, checksums, links_of
 from finevolve_pipeline.evaluation.bundle.figures import (
     CODE,
+    LABEL_BASE,
     TOLERANCE,
     TOLERANCES,
     Figures,
@@ -178,6 +179,8 @@ class Checker:
             raise Refuted("the industries are not codes of the universe in its order")
         if header.evaluation.bootstrap_draws > MOST_DRAWS or header.evaluation.cosine_terms > MOST_TERMS:
             raise Refuted(f"its inference takes more than {MOST_DRAWS} draws or {MOST_TERMS} cosine terms")
+        if header.evaluation.label_base != LABEL_BASE:
+            raise Refuted(f"its labels are said to be over {header.evaluation.label_base}; bundles have {LABEL_BASE}")
         if not header.submitter.isprintable():
             raise Refuted("the submitter's name cannot be printed")
         if header.licence != LICENCE:

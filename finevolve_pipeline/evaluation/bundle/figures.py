@@ -22,6 +22,9 @@ TOLERANCES = {"ic_matrix": TOLERANCE, "comparison": TOLERANCE, "inference": 1e-9
 """By table; standard errors and quantiles come from sums over thousands of draws."""
 
 
+LABEL_BASE = "close_t"
+"""What labels of a bundle are over (setting `evaluation.label_base`): it holds closes, no opens."""
+
 CODE = "code of figures"
 """Name of `figures_code` among what made a bundle."""
 

@@ -32,7 +32,14 @@ from finevolve_pipeline.evaluation.bundle.content import (
     RunHeader,
     links_of,
 )
-from finevolve_pipeline.evaluation.bundle.figures import CODE, Figures, figures_code, labels_digest, labels_of
+from finevolve_pipeline.evaluation.bundle.figures import (
+    CODE,
+    LABEL_BASE,
+    Figures,
+    figures_code,
+    labels_digest,
+    labels_of,
+)
 from finevolve_pipeline.evaluation.bundle.sheets import SheetError
 from finevolve_pipeline.evaluation.news_statistics import article_facts, news_counts
 from finevolve_pipeline.graph import TableReader
@@ -136,13 +143,25 @@ def gather_run(experiment: Experiment, kind: type[Mechanism], store: ReplayStore
     return Run(experiment, store.identity(key) or {}, days, links_of(days, held), held)
 
 
+def require_label_base(settings: Settings) -> None:
+    """Raises `FinEvolveError` if the settings' labels cannot be computed from what a bundle holds."""
+    if settings.evaluation.label_base != LABEL_BASE:
+        raise FinEvolveError(
+            f"bundle: evaluation.label_base is {settings.evaluation.label_base}, but figures of a bundle are over "
+            f'{LABEL_BASE}, from the closes in it; set label_base = "{LABEL_BASE}" (`finevolve sensitivity` tells of '
+            "the others)"
+        )
+
+
 def pack(settings: Settings, runs: Sequence[Run], facts: Facts) -> Content:
     """A bundle of runs, with their figures.
 
     Raises:
-        FinEvolveError: a text of the manifest looks like a path of this machine.
+        FinEvolveError: the settings' labels are from another base than closes of the session, or a text of the
+            manifest looks like a path of this machine.
     """
     benchmark = settings.benchmark
+    require_label_base(settings)
     header = Header(
         format=FORMAT,
         version=VERSION,

@@ -22,7 +22,7 @@ from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.evaluation.bundle.content import Content, Run
 from finevolve_pipeline.evaluation.bundle.verify import LEVELS, REFUSED, Verification
 from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, mechanism_label
-from finevolve_pipeline.evaluation.folders import whole_folder
+from finevolve_pipeline.evaluation.folders import require_own, whole_folder
 from finevolve_pipeline.evaluation.ic import COMMON, METRICS
 from finevolve_pipeline.evaluation.layout.numbers import (
     format_coefficient,
@@ -107,6 +107,7 @@ class Entry(_Plain):
     level: str
     problem: str
     submitter: str
+    runs: str
     board: Board | None
     rows: tuple[Row, ...]
 
@@ -127,6 +128,7 @@ def entry_of(found: Verification) -> Entry:
         level=found.level,
         problem="",
         submitter=content.header.submitter,
+        runs=digest_json([[run.experiment.key, run.head] for run in content.runs]),
         board=_board(content),
         rows=tuple(_row(content, runs, found.figures) for runs in _by_mechanism(content.runs)),
     )
@@ -134,7 +136,7 @@ def entry_of(found: Verification) -> Entry:
 
 def refused(name: str, problem: str, digest: str = "") -> Entry:
     """A file that enters no table."""
-    return Entry(file=name, digest=digest, level=REFUSED, problem=problem, submitter="", board=None, rows=())
+    return Entry(file=name, digest=digest, level=REFUSED, problem=problem, submitter="", runs="", board=None, rows=())
 
 
 def _board(content: Content) -> Board:
@@ -243,7 +245,7 @@ class Standing:
 def standings(entries: Sequence[Entry]) -> dict[Board, tuple[Standing, ...]]:
     """The tables: comparable runs by mean gain, largest first; ties by name. Largest table first.
 
-    Two files with the same content count once, under the first name.
+    Two files with the same runs count once, under the first name.
     """
     boards: dict[Board, list[tuple[Entry, Row]]] = {}
     for entry in distinct(entries):
@@ -255,11 +257,11 @@ def standings(entries: Sequence[Entry]) -> dict[Board, tuple[Standing, ...]]:
 
 
 def distinct(entries: Iterable[Entry]) -> list[Entry]:
-    """Bundles by file name, each content once."""
+    """Bundles by file name, each content once, whoever submits it."""
     seen: dict[str, Entry] = {}
     for entry in sorted(entries, key=lambda one: one.file):
         if entry.ok:
-            seen.setdefault(entry.digest, entry)
+            seen.setdefault(entry.runs, entry)
     return list(seen.values())
 
 
@@ -277,13 +279,22 @@ def _order(pair: tuple[Entry, Row]) -> tuple[bool, float, str, str, str]:
     return last, 0.0 if last else -row.gain, row.mechanism, row.backbone, entry.file
 
 
+def require_own_folder(target: Path) -> None:
+    """Refuse a folder that holds anything but an earlier leaderboard: it is replaced as a whole."""
+    require_own(target, (PAGE, TABLE, DOCUMENT))
+
+
 def build_leaderboard(target: Path, entries: Sequence[Entry]) -> tuple[str, ...]:
     """Write the leaderboard's folder: `index.html`, `leaderboard.csv`, `leaderboard.json`. Returns the files' names.
 
     Args:
         target: the folder; an older one there is replaced as a whole.
         entries: all bundles, refused ones included, in any order.
+
+    Raises:
+        FinEvolveError: `target` holds other files (see `require_own_folder`), or cannot be written.
     """
+    require_own_folder(target)
     tables = standings(entries)
     out = sorted((entry for entry in entries if not entry.ok), key=lambda entry: entry.file)
     files = {
@@ -392,12 +403,12 @@ def _told_from_noise(board: Board, rows: Sequence[Standing]) -> str:
         for value in one.row.values
         if (value.horizon, value.quantity) == (ALL_HORIZONS, "difference") and value.p is not None
     ]
-    level = f"{format_percent(board.confidence)}, Holm's p"
+    level = f"{format_percent(board.confidence)}, Holm's p over all differences of a bundle; none over bundles"
     if not tested:
         return "No difference from Pipe could be tested."
     found = sum(beyond_noise(p, board.confidence) is True for p in tested)
     if not found:
-        return f"No mean difference from Pipe is told from noise ({len(tested)} tests, {level})."
+        return f"None of {len(tested)} mean differences from Pipe is told from noise ({level})."
     return f"{found} of {len(tested)} mean differences from Pipe are told from noise ({level})."
 
 

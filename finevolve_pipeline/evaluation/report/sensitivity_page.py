@@ -25,7 +25,7 @@ from finevolve_pipeline.evaluation.sensitivity import (
     survivals,
 )
 from finevolve_pipeline.evaluation.stages import EXPLOITATION, OVERALL
-from finevolve_pipeline.settings import Settings
+from finevolve_pipeline.settings import RulesSettings, Settings
 
 _TITLES: Mapping[str, str] = {
     HEADLINE: "Headline",
@@ -274,6 +274,10 @@ class _Backbone:
 
     def _cutoff(self) -> CutoffView:
         words, day = self._words, self._settings.knowledge_cutoffs.get(self._name)
+        if day is None and isinstance(self._settings.backbones.get(self._name), RulesSettings):
+            return CutoffView(
+                words("{backbone} is a lexicon and no model, so it knew no outcomes.", backbone=self._name), None
+            )
         if day is None:
             return CutoffView(
                 words(

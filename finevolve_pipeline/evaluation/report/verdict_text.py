@@ -158,7 +158,7 @@ class _Speaker:
                 missing.setdefault(outcome.untested, []).append(outcome.metric)
         return [
             self._words(
-                "{place} {mechanisms} could not be tested in {metrics}: undefined, or too few sessions.",
+                "{place} {mechanisms} could not be tested in {metrics}: undefined, or too few sessions or industries.",
                 place=self._place(one, horizon),
                 mechanisms=self._names(mechanisms),
                 metrics=self._and(metrics),
@@ -207,13 +207,23 @@ class _Speaker:
                 )
             ]
         found = [finding for horizon in one.levels for finding in horizon.found]
+        sizes = self._sizes(tested, "; only coefficients of about {sizes} or more could have been seen")
+        if not found and any(outcome.untested for horizon in one.levels for outcome in horizon.outcomes):
+            return [
+                self._words(
+                    "On backbone {backbone} none of the runs' own coefficients that could be tested differs from zero "
+                    "beyond noise: that any run predicts is not shown{sizes}.",
+                    backbone=one.backbone,
+                    sizes=sizes,
+                )
+            ]
         if not found:
             return [
                 self._words(
                     "On backbone {backbone} no run's own coefficient differs from zero beyond noise: that any of them "
                     "predicts is not shown{sizes}.",
                     backbone=one.backbone,
-                    sizes=self._sizes(tested, "; only coefficients of about {sizes} or more could have been seen"),
+                    sizes=sizes,
                 )
             ]
         above = [finding for finding in found if finding.is_above]
@@ -268,7 +278,7 @@ class _Speaker:
         """The clause with its `{sizes}`, `0.04 tsIC and 0.05 to 0.07 csIC`; nothing if they are not known."""
         ranges: dict[str, list[Detectable]] = {}
         for outcome in outcomes:
-            if outcome.detectable:
+            if outcome.detectable and outcome.detectable.smallest <= 1:
                 ranges.setdefault(outcome.metric, []).append(outcome.detectable)
         if not ranges:
             return ""
@@ -277,7 +287,10 @@ class _Speaker:
 
     def _size(self, metric: str, found: Sequence[Detectable]) -> str:
         low = f"{float(f'{min(one.smallest for one in found):.2g}'):g}"
-        high = f"{float(f'{max(one.largest for one in found):.2g}'):g}"
+        largest = max(one.largest for one in found)
+        high = f"{float(f'{largest:.2g}'):g}"
+        if largest > 1:
+            return self._words("{low} {metric} (for some runs none: it would exceed 1)", low=low, metric=metric)
         if low == high:
             return f"{low} {metric}"
         return self._words("{low} to {high} {metric}", low=low, high=high, metric=metric)
