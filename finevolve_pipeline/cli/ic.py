@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from assets.publishing import stored_inference
-from finevolve_pipeline.cli.output import Pipeline, emit_json, fits, json_option, print_lines, print_table
+from finevolve_pipeline.cli.output import Pipeline, emit_json, fits, json_option, messages, print_lines, print_table
 from finevolve_pipeline.evaluation.ic import METRICS
 from finevolve_pipeline.evaluation.layout import (
     Estimate,
@@ -65,6 +65,7 @@ def ic_command(stage: str, method: str | None, intervals: bool, style: str | Non
     if style and as_json:
         raise click.UsageError(f"--format {style} prints the table, --json a document with everything: choose one")
     pipeline = Pipeline.in_force()
+    _tell_if_outdated(pipeline)
     if style:
         click.echo(FORMATS[style](_table(pipeline, stage, method)), nl=False)
     elif as_json:
@@ -76,6 +77,18 @@ def ic_command(stage: str, method: str | None, intervals: bool, style: str | Non
     else:
         print_ic(pipeline, stage, method)
         _print_reading(pipeline, stage, method)
+
+
+def _tell_if_outdated(pipeline: Pipeline) -> None:
+    """A note where what the table rests on has changed since."""
+    for name in ("ic_matrix", "comparison", "inference"):
+        stored = pipeline.store.stored(name, SINGLE)
+        if stored and stored.recipe != pipeline.graph.tables[name].recipe(SINGLE, pipeline.store).digest:
+            messages.print(
+                f"note: {name} was made from other predictions, labels, settings or code than there are now; "
+                "`finevolve run` makes it anew, `finevolve status` says what is due"
+            )
+            return
 
 
 def _table(pipeline: Pipeline, stage: str, method: str | None) -> Table2:

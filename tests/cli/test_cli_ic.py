@@ -141,3 +141,21 @@ def test_each_format_is_the_table_and_nothing_else(here: TableStore) -> None:
 def test_two_kinds_of_document_at_once_are_refused(here: TableStore) -> None:
     with pytest.raises(click.UsageError, match="choose one"):
         ic_command.main(["--json", "--format", "csv"], standalone_mode=False)
+
+
+def noted() -> str:
+    """What stands beside the results, in one line."""
+    return " ".join(CliRunner().invoke(ic_command, [], catch_exceptions=False).stderr.split())
+
+
+def test_tables_that_are_out_of_date_say_so_beside_the_results(here: TableStore) -> None:
+    """`here` holds tables whose recipe is none that the graph knows, as after a reset or another setting."""
+    assert "note: ic_matrix was made from other predictions, labels, settings or code" in noted()
+
+
+def test_tables_that_are_up_to_date_say_nothing(here: TableStore) -> None:
+    graph = output.Pipeline.in_force().graph
+    for name in ("ic_matrix", "comparison", "inference"):
+        table = graph.tables[name]
+        here.write(table, SINGLE, here.read(name, SINGLE), table.recipe(SINGLE, here).digest)
+    assert "was made from other" not in noted()

@@ -27,6 +27,9 @@ Command = Callable[..., Outcome]
 NAME = "small.bundle.tar.gz"
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def quick(anywhere: Finevolve, world: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The command line with the small world's settings and fewer draws in force: these tests infer nothing."""

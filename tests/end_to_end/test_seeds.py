@@ -11,6 +11,8 @@ from small_world import FIRST, LAST, SESSIONS, Outcome, contents, copied, settin
 
 from finevolve_pipeline.replay.journal import ReplayStore
 
+pytestmark = pytest.mark.slow
+
 KEYS = [f"{mechanism}-rules-noisy{at}" for mechanism in ("pipe", "mem0") for at in ("", "@1", "@2")]
 Command = Callable[..., Outcome]
 

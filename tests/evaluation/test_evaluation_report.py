@@ -421,6 +421,7 @@ def test_a_run_without_pipe_and_a_horizon_without_labels_are_said_in_words(tmp_p
     assert "undefined on the common cells: Mem0 tsIC at 40 sessions" in page.text
 
 
+@pytest.mark.slow
 def test_a_build_that_dies_before_the_swap_leaves_the_old_report(
     inputs: ReportInputs, built: ReportFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -735,6 +736,7 @@ def test_the_case_page_can_be_reached_and_read_without_a_mouse(case: Page, case_
     assert case_source.count("<caption>") == len(case.all("table"))
 
 
+@pytest.mark.slow
 def test_equal_cases_give_equal_bytes(small: ReportInputs, with_case: ReportFiles, tmp_path: Path) -> None:
     again = build_report(tmp_path / "again", with_cases(small, paper_case()))
     assert again.digest == with_case.digest

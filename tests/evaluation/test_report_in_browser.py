@@ -165,6 +165,7 @@ def test_a_page_opens_from_a_disk_without_a_network_and_no_text_of_others_runs(
     assert {url.rpartition("/")[2] for url in seen.requests} <= {Path(name).name, "report.js", "plotly.min.js"}
 
 
+@pytest.mark.slow
 def test_the_policy_stops_what_escaping_might_let_through(browser: Browser, built: ReportFiles) -> None:
     with opened(browser, address(built, "index.html")) as page:
         page.evaluate(
@@ -184,6 +185,7 @@ def test_the_policy_stops_what_escaping_might_let_through(browser: Browser, buil
         assert page.evaluate("fetch('http://127.0.0.1:9/').catch((error) => error.name)") == "TypeError"
 
 
+@pytest.mark.slow
 def test_the_same_folder_works_behind_a_web_server(browser: Browser, built: ReportFiles) -> None:
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
@@ -203,6 +205,7 @@ def test_the_same_folder_works_behind_a_web_server(browser: Browser, built: Repo
     assert [one for one in seen.complaints if "favicon" not in one and "404" not in one] == []
 
 
+@pytest.mark.slow
 def test_charts_take_the_place_of_drawings_and_tell_values(browser: Browser, built: ReportFiles) -> None:
     with opened(browser, address(built, "index.html")) as page:
         scroll_through(page)
@@ -221,6 +224,7 @@ def test_charts_take_the_place_of_drawings_and_tell_values(browser: Browser, bui
         until(page, "document.querySelector('#p0bars .chart').data[0].visible === 'legendonly'")
 
 
+@pytest.mark.slow
 def test_every_trace_of_every_chart_has_values_to_hover(browser: Browser, built: ReportFiles) -> None:
     with opened(browser, address(built, "index.zh.html")) as page:
         scroll_through(page)
@@ -231,6 +235,7 @@ def test_every_trace_of_every_chart_has_values_to_hover(browser: Browser, built:
     assert all(x == y > 0 and template for x, y, template in traces)
 
 
+@pytest.mark.slow
 def test_charts_are_drawn_only_when_they_come_near(browser: Browser, built: ReportFiles) -> None:
     seen = Seen()
     with opened(browser, address(built, "index.html"), seen) as page:
@@ -258,6 +263,7 @@ def colour(page: BrowserPage, what: str = "backgroundColor") -> float:
     return (0.3 * red + 0.6 * green + 0.1 * blue) / 255
 
 
+@pytest.mark.slow
 def test_colours_follow_the_system_and_the_readers_choice(browser: Browser, built: ReportFiles) -> None:
     with opened(browser, address(built, "index.html"), color_scheme="dark") as page:
         assert colour(page) < 0.2 < 0.8 < colour(page, "color")
@@ -276,6 +282,7 @@ def test_colours_follow_the_system_and_the_readers_choice(browser: Browser, buil
         assert page.locator("#theme").inner_text() == "配色：深色"
 
 
+@pytest.mark.slow
 def test_charts_follow_the_colours_of_the_page(browser: Browser, built: ReportFiles) -> None:
     ink = "getComputedStyle(document.querySelector('#p0bars .xtick text')).fill"
     with opened(browser, address(built, "index.html"), color_scheme="light") as page:
@@ -287,6 +294,7 @@ def test_charts_follow_the_colours_of_the_page(browser: Browser, built: ReportFi
         assert page.evaluate(ink) == page.evaluate("getComputedStyle(document.body).color")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_paper_shows_drawings_folded_parts_and_no_tools_on_white(
     browser: Browser, built: ReportFiles, scheme: str
@@ -301,6 +309,7 @@ def test_paper_shows_drawings_folded_parts_and_no_tools_on_white(
         assert colour(page, "color") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_no_table_is_cut_on_paper(browser: Browser, built: ReportFiles, name: str) -> None:
     paper = {"width": 1046, "height": 718}  # A4 on its side within margins of 10 mm, in CSS pixels
@@ -314,6 +323,7 @@ def test_no_table_is_cut_on_paper(browser: Browser, built: ReportFiles, name: st
     assert cut == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_phone_scrolls_tables_but_never_the_page_sideways(browser: Browser, built: ReportFiles, name: str) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
@@ -323,6 +333,7 @@ def test_a_phone_scrolls_tables_but_never_the_page_sideways(browser: Browser, bu
         assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
+@pytest.mark.slow
 def test_a_keyboard_reaches_the_content_and_the_tools(browser: Browser, built: ReportFiles) -> None:
     with opened(browser, address(built, "index.html")) as page:
         page.keyboard.press("Tab")
@@ -348,6 +359,7 @@ def test_a_keyboard_reaches_the_content_and_the_tools(browser: Browser, built: R
         assert page.locator("details").first.evaluate("(one) => one.open")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
 def test_no_barrier_to_readers_is_found(browser: Browser, built: ReportFiles, name: str, scheme: str) -> None:
@@ -361,6 +373,7 @@ def test_no_barrier_to_readers_is_found(browser: Browser, built: ReportFiles, na
     assert told == []
 
 
+@pytest.mark.slow
 def test_headings_are_in_order(browser: Browser, built: ReportFiles) -> None:
     for name in PAGES:
         with opened(browser, address(built, name)) as page:
