@@ -19,6 +19,7 @@ from finevolve_pipeline.cli.output import Pipeline
 from finevolve_pipeline.errors import SettingsError, TableError
 from finevolve_pipeline.evaluation.report.news_coverage import day_rows, source_table
 from finevolve_pipeline.evaluation.report.news_coverage import news_coverage as section_of
+from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.news.coverage import DayCoverage, SourceCoverage
 from resources.coverage_store import CoverageStore
 from resources.landing import Landing
@@ -80,7 +81,7 @@ def test_the_document_and_the_report_have_the_same_numbers() -> None:
     assert of_command["cls", "2026-05-04"] == (1, "partial")
     assert of_command["cls", "2026-05-05"] == (None, "open")
     assert of_command["sina", "2026-05-01"] == (4, "imported")
-    rows = {row[0].text: [cell.text for cell in row[5:]] for row in source_table(table).rows}
+    rows = {row[0].text: [cell.text for cell in row[5:]] for row in source_table(table, Words()).rows}
     assert rows == {
         "cls": ["4", "1", "1", "1", "0", "2"],
         "yicai": ["0", "0", "0", "0", "0", "5"],
@@ -175,7 +176,7 @@ def test_an_unreadable_coverage_file_costs_the_other_sources_nothing(home: Path)
 def test_the_report_shows_a_source_whose_coverage_is_unreadable(home: Path) -> None:
     (home / "crawl" / "coverage" / "yicai.json").write_text("half a fi")
     pipeline = Pipeline.in_force()
-    view = section_of(news_coverage(pipeline.graph, pipeline.store), ["cls", "yicai"])
+    view = section_of(news_coverage(pipeline.graph, pipeline.store), ["cls", "yicai"], Words())
     assert "What is known of yicai is unreadable: " in view.sentence
     assert view.sources is not None
     rows = {row[0].text: [cell.text for cell in row[1:3]] for row in view.sources.rows}
@@ -188,5 +189,5 @@ def test_an_unreadable_source_is_shown_before_any_news(home: Path) -> None:
     store = CoverageStore(home.parent / "other")
     store.write(SourceCoverage("cls"))
     (store.root / "coverage" / "cls.json").write_text("[]")
-    view = section_of(store.table(["cls"], {}), ["cls"])
+    view = section_of(store.table(["cls"], {}), ["cls"], Words())
     assert view.sentence.startswith("No news has landed yet. What is known of cls is unreadable: ")

@@ -217,6 +217,7 @@ def test_levels_and_differences_are_two_families_and_undefined_tests_belong_to_n
             np.testing.assert_allclose(tested[column], multipletests(tested["p"], method=method)[1], atol=1e-14)
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_holm_is_that_of_statsmodels(p: list[float]) -> None:
     np.testing.assert_allclose(holm_adjusted(np.array(p)), multipletests(p, method="holm")[1], atol=1e-15)
