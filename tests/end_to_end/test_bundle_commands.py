@@ -221,11 +221,9 @@ def test_only_verified_bundles_stand_in_the_tables(
     document = json.loads((tmp_path / "board" / "leaderboard.json").read_text("utf-8"))
     (board,) = document["boards"]
     assert (board["sessions"], board["industries"], board["horizons"]) == (8, 31, [1, 2, 4])
-    # The same content under two names counts once.
+    # The same runs count once, under whatever name and whoever sends them.
     assert sorted((run["file"], run["mechanism"]) for run in board["runs"]) == [
-        (file, mechanism)
-        for file in ("good.bundle.tar.gz", "hostile.bundle.tar.gz")
-        for mechanism in ("mem0", "memrl", "pipe")
+        ("good.bundle.tar.gz", mechanism) for mechanism in ("mem0", "memrl", "pipe")
     ]
     ranked = [run for run in board["runs"] if run["rank"] is not None]
     assert [run["rank"] for run in ranked] == list(range(1, len(ranked) + 1))
@@ -236,6 +234,7 @@ def test_only_verified_bundles_stand_in_the_tables(
 def test_the_page_has_no_script_and_no_address_and_shows_names_as_text(
     quick: Command, submitted: Path, complete: Path, tmp_path: Path
 ) -> None:
+    (submitted / "hostile.bundle.tar.gz").rename(submitted / "first.bundle.tar.gz")
     quick("leaderboard", submitted, "--output", tmp_path / "board", home=complete).expect()
     text = (tmp_path / "board" / "index.html").read_text("utf-8")
     page: HTMLParser = Page(text)
@@ -244,7 +243,6 @@ def test_the_page_has_no_script_and_no_address_and_shows_names_as_text(
     assert HOSTILE[0] in page.text
     assert '"><b>x.bundle.tar.gz' in page.text
     assert "Refused bundles" in page.text
-    assert "Ada" in page.text
 
 
 def test_the_leaderboard_is_the_same_again_and_quick_where_bundles_are_known(
