@@ -13,6 +13,7 @@ from assets.plots import bars
 from assets.publishing import publish_release, publish_report
 from finevolve_pipeline.evaluation.layout import table2, table2_markdown
 from finevolve_pipeline.evaluation.sensitivity import survivals
+from finevolve_pipeline.evaluation.significance import significance_level
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
 from resources.table_store import TableStore
@@ -23,7 +24,7 @@ GROUP = "evaluation"
 def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDefinition]:
     """All evaluation assets, upstream first."""
     tables = graph.tables
-    headline = graph.settings.evaluation.headline
+    headline, level = graph.settings.evaluation.headline, significance_level(graph.settings.evaluation.confidence)
 
     def describe_ic(frame: pd.DataFrame) -> dict[str, Any]:
         overall = frame[(frame["stage"] == "overall") & (frame["method"] == headline)]
@@ -48,8 +49,9 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
         tested = differences[differences["p"].notna()]
         return {
             "differences_tested": len(tested),
-            "differences_below_5_percent": int((tested["p"] < 0.05).sum()),
-            "differences_below_5_percent_holm": int((tested["p_holm"] < 0.05).sum()),
+            "level": level,
+            "differences_below_level": int((tested["p"] < level).sum()),
+            "differences_below_level_holm": int((tested["p_holm"] < level).sum()),
         }
 
     def describe_sensitivity(frame: pd.DataFrame) -> dict[str, Any]:

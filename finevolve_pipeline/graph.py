@@ -24,7 +24,7 @@ from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.market import alpha
 from finevolve_pipeline.news import deduplicate, select, tag, window
-from finevolve_pipeline.settings import Settings
+from finevolve_pipeline.settings import Experiment, Settings
 
 
 class TableReader(Protocol):
@@ -449,14 +449,17 @@ class Graph:
         keys = (experiment.key for experiment in self.settings.all_experiments)
         return tuple(key for key in keys if all(reader.digest(table, key) is not None for table in _OF_RUNS))
 
+    def _runs(self, reader: TableReader) -> dict[Experiment, pd.DataFrame]:
+        """Predictions of those experiments."""
+        return {self.settings.experiment(key): reader.read("replay", key) for key in self._evaluated(reader)}
+
     def _inputs_of_runs(self, _: str, reader: TableReader) -> tuple[Input, ...]:
         of_runs = (Input(name, key) for key in self._evaluated(reader) for name in _OF_RUNS)
         return (*of_runs, Input("alpha", SINGLE))
 
     def _ic_matrix(self) -> Table:
         def build(_: str, reader: TableReader) -> pd.DataFrame:
-            ran = self._evaluated(reader)
-            runs = {self.settings.experiment(key): reader.read("replay", key) for key in ran}
+            runs = self._runs(reader)
             both = comparison.ic_matrix(
                 runs,
                 reader.read("alpha", SINGLE),
@@ -464,7 +467,7 @@ class Graph:
                 self.settings.evaluation,
                 codes=self.settings.benchmark.codes,
             )
-            own = [reader.read("ic_by_experiment", key) for key in ran]
+            own = [reader.read("ic_by_experiment", run.key) for run in runs]
             return _concatenated([*own, both[both["cells"] == ic.COMMON]], tables.InformationCoefficients)
 
         return Table(
@@ -481,8 +484,7 @@ class Graph:
             return (*(Input("replay", key) for key in self._evaluated(reader)), Input("label_bases", SINGLE))
 
         def build(_: str, reader: TableReader) -> pd.DataFrame:
-            runs = {self.settings.experiment(key): reader.read("replay", key) for key in self._evaluated(reader)}
-            return sensitivity.sensitivity(runs, reader.read("label_bases", SINGLE), self.settings)
+            return sensitivity.sensitivity(self._runs(reader), reader.read("label_bases", SINGLE), self.settings)
 
         cutoffs = {name: day.isoformat() for name, day in self.settings.knowledge_cutoffs.items()}
         return Table(
@@ -493,6 +495,7 @@ class Graph:
             build,
             code_version(
                 "finevolve_pipeline.evaluation.sensitivity",
+                "finevolve_pipeline.evaluation.significance",
                 settings={"evaluation": self._evaluation_version(), "knowledge_cutoffs": cutoffs},
             ),
         )
@@ -510,7 +513,7 @@ class Graph:
     def _inference(self) -> Table:
         def build(_: str, reader: TableReader) -> pd.DataFrame:
             return inference.inference(
-                {self.settings.experiment(key): reader.read("replay", key) for key in self._evaluated(reader)},
+                self._runs(reader),
                 reader.read("alpha", SINGLE),
                 self.sessions,
                 self.settings.evaluation,

@@ -27,6 +27,7 @@ from scipy import stats
 from finevolve_pipeline.evaluation import ic
 from finevolve_pipeline.evaluation.comparison import PIPE
 from finevolve_pipeline.evaluation.inference import DIFFERENCE, LEVEL, Scope, infer, with_adjusted_p
+from finevolve_pipeline.evaluation.significance import beyond_noise
 from finevolve_pipeline.evaluation.stages import EXPLOITATION, OVERALL
 from finevolve_pipeline.market.alpha import BASES
 from finevolve_pipeline.settings import EvaluationSettings, Experiment, Settings
@@ -102,10 +103,11 @@ def variants(settings: EvaluationSettings, splits_at_cutoff: bool) -> tuple[Vari
 
 
 def finding(estimate: float, p_holm: float, confidence: float) -> Finding:
-    """What a test says, at level 1 - confidence of the adjusted p."""
-    if math.isnan(estimate) or math.isnan(p_holm):
+    """What a test says (see `significance`), and in which direction."""
+    found = None if math.isnan(estimate) else beyond_noise(p_holm, confidence)
+    if found is None:
         return "untested"
-    if p_holm >= round(1 - confidence, 12):
+    if not found:
         return "noise"
     return "above" if estimate > 0 else "below"
 
@@ -207,7 +209,8 @@ def sensitivity(
 ) -> pd.DataFrame:
     """Levels and differences from Pipe under the headline and every variant of it.
 
-    Own cells: a level rests on the run's own cells, a difference on those valid in the mechanism's and in Pipe's runs.
+    Own cells: a level rests on the cells valid in all runs of the mechanism (one per seed), a difference on those valid
+    in Pipe's runs too.
     A backbone without a declared knowledge cutoff, or without a session on one side of it, has no rows for that side.
 
     Args:

@@ -67,7 +67,8 @@ class Findings:
 
     def forest(self, stage: str) -> pd.DataFrame:
         """Differences from Pipe with their intervals (see `differences.forest_rows`)."""
-        return forest_rows(self.inputs.inference, stage, self.evaluation.method)
+        evaluation = self.evaluation
+        return forest_rows(self.inputs.inference, stage, evaluation.method, evaluation.settings.confidence)
 
     @cached_property
     def industry_differences(self) -> pd.DataFrame:
