@@ -300,14 +300,10 @@ def checks(graph: Graph, clock: Clock = shanghai_now) -> list[dg.AssetChecksDefi
                 bad.append(f"{key}: outcomes of another day")
         return _result(bad, len(keys), "sessions are incomplete or hold outcomes of another day")
 
-    @dg.asset_check(asset="alpha", blocking=True, additional_deps=["matured_alpha"])
+    @dg.asset_check(asset="alpha", blocking=True, additional_deps=["matured_alpha", "label_bases"])
     def agrees_with_matured_alpha(store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
         """The evaluator's labels equal, bit by bit, the outcomes that the agents were given."""
-        base = graph.settings.evaluation.label_base
-        if base != "close_t":
-            told = f"labels start at {base}, what agents are told at the close of t: nothing to compare"
-            return dg.AssetCheckResult(passed=True, description=told)
-        labels = store.read("alpha", SINGLE).set_index(["predicted_on", "code", "horizon"])["alpha"]
+        labels = graph.told_outcomes(store).set_index(["predicted_on", "code", "horizon"])["alpha"]
         bad: list[str] = []
         keys = list(store.partitions("matured_alpha"))
         for key in keys:

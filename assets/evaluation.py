@@ -69,6 +69,7 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
             "ic_matrix",
             "replay",
             "alpha",
+            "label_bases",
             "tagged_articles",
             "benchmark_news",
             "news_window",

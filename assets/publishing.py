@@ -84,7 +84,8 @@ def news_coverage(graph: Graph, store: TableStore) -> CoverageTable:
 def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> str:
     """Digest of everything the report is made of."""
     settings = graph.settings
-    tables_used = [(name, SINGLE) for name in ("alpha", "ic_matrix", "comparison", "inference", "sensitivity")]
+    names = ("alpha", "label_bases", "ic_matrix", "comparison", "inference", "sensitivity")
+    tables_used = [(name, SINGLE) for name in names]
     tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
     for name in ("tagged_articles", "benchmark_news", "news_window", "matured_alpha"):
         tables_used += [(name, key) for key in graph.tables[name].partitions]

@@ -208,6 +208,7 @@ def _print_reading(pipeline: Pipeline, stage: str, method: str | None) -> None:
     chosen = matrix[(matrix["stage"] == stage) & (matrix["method"] == (method or rules.headline))]
     own = chosen[chosen["cells"] == "own"]
     print_lines(
+        f"Returns start at {rules.label_base}. "
         f"Coverage {own['coverage'].min():.1%} to {own['coverage'].max():.1%}; {int(own['undefined'].sum())} "
         f"correlations undefined and left out (constant, fewer than {rules.min_sessions} sessions for tsIC or "
         f"{rules.min_industries} industries for csIC)."

@@ -75,7 +75,8 @@ comparison [evaluation; pandas, parquet]
   reads: ic_matrix
 report [evaluation; html]
   partitions: one
-  reads: alpha, benchmark_news, comparison, ic_matrix, inference, news_window, replay, sensitivity, tagged_articles
+  reads: alpha, benchmark_news, comparison, ic_matrix, inference, label_bases, news_window, replay, sensitivity, \
+tagged_articles
 """
 """An exclamation mark: the check stops the graph."""
 

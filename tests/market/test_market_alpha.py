@@ -12,8 +12,10 @@ import pytest
 
 from finevolve_pipeline import calendar
 from finevolve_pipeline.errors import CalendarError, TableError
-from finevolve_pipeline.market.alpha import excess_returns, label_bases, outcomes_known_on
-from finevolve_pipeline.settings import LabelBase
+from finevolve_pipeline.graph import Graph
+from finevolve_pipeline.llm.rules.backbone import RulesBackbone
+from finevolve_pipeline.market.alpha import BASES, excess_returns, label_bases, outcomes_known_on
+from finevolve_pipeline.settings import LabelBase, load_settings
 from finevolve_pipeline.tables import Bars, LabelBases, Outcomes, conform
 from finevolve_pipeline.universe import BENCHMARK, CODES
 
@@ -187,6 +189,30 @@ def test_all_bases_stand_below_each_other_as_the_contract_says(walk: tuple[pd.Da
     later = excess_returns(SESSIONS[1:4], HORIZONS, *walk)["alpha"]
     from_next_close = every.loc[every["base"] == "close_next", "alpha"].reset_index(drop=True)
     pd.testing.assert_series_equal(from_next_close, later)
+
+
+class _Stored:
+    """Tables of one partition each."""
+
+    def __init__(self, **by_name: pd.DataFrame) -> None:
+        self._by_name = by_name
+
+    def read(self, table: str, partition: str) -> pd.DataFrame:
+        return self._by_name[table]
+
+    def digest(self, table: str, partition: str) -> str | None:
+        return "stored" if table in self._by_name else None
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_what_agents_are_told_starts_at_the_close_of_t_whatever_the_label_base(
+    base: LabelBase, walk: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    settings = load_settings(overrides={"evaluation": {"label_base": base}})
+    graph = Graph(settings, settings.news.sources, RulesBackbone())
+    told, labels = (excess_returns(SESSIONS[:3], HORIZONS, *walk, start) for start in ("close_t", base))
+    stored = _Stored(alpha=labels, label_bases=label_bases(SESSIONS[:3], HORIZONS, *walk))
+    pd.testing.assert_frame_equal(graph.told_outcomes(stored), told)
 
 
 def test_an_index_that_stands_twice_is_named() -> None:

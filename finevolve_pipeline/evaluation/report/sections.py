@@ -33,6 +33,7 @@ from finevolve_pipeline.evaluation.published import PUBLISHED_METHOD, published_
 from finevolve_pipeline.evaluation.report import charts, figures
 from finevolve_pipeline.evaluation.report.inference_view import inference_tables
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
+from finevolve_pipeline.evaluation.report.sensitivity_page import LABEL_BASES
 from finevolve_pipeline.evaluation.report.views import Cell, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.significance import significance_level
@@ -163,6 +164,7 @@ def facts(evaluation: Evaluation, words: Words) -> tuple[tuple[str, str], ...]:
         (words("Sessions"), f"{len(sessions)}"),
         (words("Industries"), f"{len(inputs.settings.benchmark.codes)}"),
         (words("Horizons"), words("{count} sessions", count=", ".join(map(str, horizons)))),
+        (words("Returns"), words(LABEL_BASES[evaluation.settings.label_base])),
         (words("Runs"), runs),
         (words("Predictions"), f"{len(inputs.predictions):,}"),
         (words("Articles tagged"), f"{int(inputs.news_counts['articles'].sum()):,}"),

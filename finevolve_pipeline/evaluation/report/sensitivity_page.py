@@ -27,15 +27,20 @@ from finevolve_pipeline.evaluation.sensitivity import (
 from finevolve_pipeline.evaluation.stages import EXPLOITATION, OVERALL
 from finevolve_pipeline.settings import RulesSettings, Settings
 
+LABEL_BASES: Mapping[str, str] = {
+    "close_t": "From the close of t",
+    "open_next": "From the next open",
+    "close_next": "From the next close",
+}
+"""Where returns start."""
+
 _TITLES: Mapping[str, str] = {
     HEADLINE: "Headline",
     "spearman": "Spearman",
     "pearson": "Pearson",
     "own_cells": "Own cells",
     "undefined_zero": "Undefined as zero",
-    "close_t": "From the close of t",
-    "open_next": "From the next open",
-    "close_next": "From the next close",
+    **LABEL_BASES,
     "before_cutoff": "Up to the knowledge cutoff",
     "after_cutoff": "After the knowledge cutoff",
     "split_third": "Stages: after a third",
