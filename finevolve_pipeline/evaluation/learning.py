@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 from finevolve_pipeline.evaluation.comparison import PIPE
 from finevolve_pipeline.evaluation.ic import Floats, Method, Panel, cross_sectional_ic
+from finevolve_pipeline.evaluation.inference import holm_adjusted
+from finevolve_pipeline.evaluation.long_run import t_p_value, t_quantile
 from finevolve_pipeline.settings import EvaluationSettings, Experiment
 
 _RUN = ("backbone", "mechanism")
@@ -142,7 +142,7 @@ class Slope:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Both ends of the interval that covers the slope with this probability."""
-        reach = float(stats.t.ppf((1 + confidence) / 2, self.degrees)) * self.standard_error
+        reach = t_quantile(self.degrees, confidence) * self.standard_error
         return self.estimate - reach, self.estimate + reach
 
 
@@ -178,7 +178,7 @@ def slope_test(x: Floats, y: Floats, terms: int) -> Slope:
     per_unit = 1 / (triangle[1, 1] * scale)
     estimate = float(projected[1] * per_unit)
     error = float(np.sqrt(np.mean(projected[2:] ** 2)) * abs(per_unit))
-    return Slope(estimate, error, terms, float(2 * stats.t.sf(abs(estimate) / error, terms)), count)
+    return Slope(estimate, error, terms, t_p_value(estimate / error, terms), count)
 
 
 PER_OUTCOMES = 1000
@@ -212,6 +212,5 @@ def learning_slopes(curve: pd.DataFrame, settings: EvaluationSettings) -> pd.Dat
 def _adjusted(slopes: pd.DataFrame) -> pd.DataFrame:
     adjusted = slopes["p"].astype(float)
     tested = adjusted.notna()
-    if tested.any():
-        adjusted[tested] = multipletests(adjusted[tested], method="holm")[1]
+    adjusted[tested] = holm_adjusted(np.asarray(adjusted[tested], dtype=np.float64))
     return slopes.assign(p_holm=adjusted)
