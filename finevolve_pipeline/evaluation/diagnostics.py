@@ -12,8 +12,6 @@ import pandas as pd
 
 from finevolve_pipeline.tables import LEFT_OUT
 
-NEWS_COLUMNS = ("day", "source", "importance", "articles", "selected")
-
 
 def retrieval_by_session(retrievals: pd.DataFrame) -> pd.DataFrame:
     """Means over the memories retrieved per experiment and session.

@@ -205,12 +205,6 @@ def fixed_b_p_value(statistic: float, sessions: int, lag: int) -> float:
 
 
 @lru_cache(maxsize=256)
-def fixed_b_critical_value(sessions: int, lag: int, confidence: float) -> float:
-    """The statistic whose `fixed_b_p_value` is 1 - confidence."""
-    return float(optimize.brentq(lambda x: fixed_b_p_value(x, sessions, lag) - (1.0 - confidence), 1e-6, 1e6))
-
-
-@lru_cache(maxsize=256)
 def detectable_ratio(degrees: float, confidence: float, power: float = POWER) -> float:
     """Size over standard error that a two-sided t test at level 1 - confidence finds, on the right side, with `power`.
 

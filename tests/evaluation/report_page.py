@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation import diagnostics
+from finevolve_pipeline.evaluation.news_statistics import all_facts, news_counts
 from finevolve_pipeline.evaluation.report import ReportInputs
 from finevolve_pipeline.news.coverage_table import CoverageTable, coverage_table
 from finevolve_pipeline.settings import Settings
@@ -64,7 +64,7 @@ def nothing_yet(settings: Settings, coverage: CoverageTable | None = None) -> Re
         predictions=empty(Predictions),
         retrievals=empty(Retrievals),
         alpha=empty(Outcomes),
-        news_counts=pd.DataFrame(columns=list(diagnostics.NEWS_COLUMNS)),
+        news_counts=news_counts(all_facts([])),
         news_sessions=pd.DataFrame(columns=["session", "articles"]),
         news_sample=empty(BenchmarkNews),
         coverage=coverage or coverage_table((), {}),
