@@ -33,6 +33,7 @@ from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.stages import OVERALL
 from finevolve_pipeline.evaluation.verdict import Verdict, judge
 from finevolve_pipeline.graph import SINGLE
+from finevolve_pipeline.mechanisms.registry import without_experience
 
 FORMATS: dict[str, Callable[[Table2], str]] = {
     "markdown": table2_markdown,
@@ -94,7 +95,8 @@ def _tell_if_outdated(pipeline: Pipeline) -> None:
 def _table(pipeline: Pipeline, stage: str, method: str | None) -> Table2:
     rules = pipeline.settings.evaluation
     comparison, inference = pipeline.store.read("comparison", SINGLE), stored_inference(pipeline.store)
-    return table2(comparison, inference, rules.confidence, (stage,), (method or rules.headline,))
+    alone = without_experience(pipeline.settings)
+    return table2(comparison, inference, rules.confidence, (stage,), (method or rules.headline,), alone)
 
 
 def _verdict(pipeline: Pipeline, stage: str, method: str | None) -> Verdict:

@@ -94,6 +94,19 @@ def test_the_table_has_arrows_stars_and_a_verdict_beneath(here: TableStore, widt
     assert "Coverage 100.0% to 100.0%" in paragraph
 
 
+def test_a_forecast_without_a_model_is_no_addition_to_pipe(
+    old: TableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[experiments]\nmechanisms = ["pipe", "pipe_aa", "random", "placebo_random"]\n')
+    monkeypatch.setenv("FINEVOLVE_CONFIG", str(settings))
+    runs = dict.fromkeys(("pipe", "pipe_aa", "random", "placebo_random"), (0.02, 0.04, -0.01))
+    put(old, "comparison", compare_with_pipe(coefficients(HORIZONS, **runs)))
+    lines = [line.strip() for line in said().splitlines()]
+    labels = [line.rsplit(maxsplit=4)[0] for line in lines if line.count("0.0400") == 1]
+    assert labels == ["Pipe", "Pipe A/A", "random", "+ placebo_random"] * 2
+
+
 @pytest.mark.parametrize("width", [80, 86, 92, 120])
 def test_each_mechanism_keeps_one_line_a_table(here: TableStore, width: int, monkeypatch) -> None:
     monkeypatch.setattr(output.results, "_width", width)
