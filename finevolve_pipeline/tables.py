@@ -239,7 +239,7 @@ class Inference(Contract):
     low: float = _text("lower end of the interval (evaluation.confidence)", nullable=True)
     high: float = _text("upper end", nullable=True)
     p: float = _text("two-sided p-value of zero by the default test", ge=0, le=1, nullable=True)
-    p_holm: float = _text("Holm's adjusted p over the table: backbone, stage, method", ge=0, le=1, nullable=True)
+    p_holm: float = _text("Holm's adjusted p: over backbone, stage, method and quantity", ge=0, le=1, nullable=True)
     p_bh: float = _text("Benjamini-Hochberg's, over the same tests", ge=0, le=1, nullable=True)
     p_newey_west: float = _text("Newey-West, lag h-1, normal", ge=0, le=1, nullable=True)
     p_fixed_b: float = _text("Newey-West, lag 2h, fixed-b critical values", ge=0, le=1, nullable=True)
