@@ -49,7 +49,7 @@ def test_numbers_that_do_not_fit_beside_each_other_stand_in_several_tables(monke
         ["Mem0", "-0.1244", "-0.1254", "-0.1264"],
         ["Mem0", "-0.1274"],
     ]
-    assert [line.strip() for line in lines if "Scores" in line] == ["Scores", *["Scores, continued"] * 2]
+    assert " ".join(" ".join(lines).split()).count("Scores, continued") == 2
 
 
 def test_where_not_even_words_fit_each_row_is_told_in_lines(monkeypatch, capsys) -> None:
