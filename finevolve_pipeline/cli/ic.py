@@ -119,6 +119,9 @@ def _document(pipeline: Pipeline, stage: str, method: str | None) -> dict[str, o
 def print_ic(pipeline: Pipeline, stage: str = OVERALL, method: str | None = None) -> None:
     """Table 2 in the terminal, and the verdict in a few sentences."""
     table = _table(pipeline, stage, method)
+    if not table.rows:
+        print_lines("No run to compare.")
+        return
     for backbone, rows in by_backbone(table.rows).items():
         _print_coefficients(f"Backbone {backbone}, {_what(rows[0])}", rows)
     print_lines(
@@ -209,6 +212,9 @@ def _print_reading(pipeline: Pipeline, stage: str, method: str | None) -> None:
     matrix = pipeline.store.read("ic_matrix", SINGLE)
     chosen = matrix[(matrix["stage"] == stage) & (matrix["method"] == (method or rules.headline))]
     own = chosen[chosen["cells"] == "own"]
+    if own["coverage"].isna().all():
+        print_lines("Nothing here has a label, so there is nothing to cover.")
+        return
     print_lines(
         f"Coverage {own['coverage'].min():.1%} to {own['coverage'].max():.1%}; {int(own['undefined'].sum())} "
         f"correlations undefined and left out (constant, fewer than {rules.min_sessions} sessions for tsIC or "

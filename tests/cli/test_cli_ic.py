@@ -18,7 +18,7 @@ from finevolve_pipeline.cli import output
 from finevolve_pipeline.cli.ic import ic_command
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe
 from finevolve_pipeline.graph import SINGLE, Table
-from finevolve_pipeline.tables import CONTRACTS
+from finevolve_pipeline.tables import CONTRACTS, empty
 from resources.table_store import TableStore
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "evaluation"))
@@ -130,6 +130,15 @@ def test_where_nothing_was_tested_it_says_what_tests(old: TableStore) -> None:
     assert "*" not in told.split("On cells")[0]
     assert "0.0500↑" in told
     assert json.loads(said("--json"))["inference"] == []
+
+
+@pytest.mark.parametrize("arguments", [(), ("--intervals",)])
+def test_where_nothing_ran_no_number_is_made_up(old: TableStore, arguments: tuple[str, ...]) -> None:
+    for name in ("comparison", "ic_matrix", "inference"):
+        put(old, name, empty(CONTRACTS[name]))
+    told = " ".join(said(*arguments).split())
+    assert "nan" not in told
+    assert told.endswith("Nothing here has a label, so there is nothing to cover.")
 
 
 def test_the_document_has_everything(here: TableStore) -> None:
