@@ -15,6 +15,7 @@ from finevolve_pipeline.evaluation.layout import table2, table2_markdown
 from finevolve_pipeline.evaluation.sensitivity import survivals
 from finevolve_pipeline.evaluation.significance import significance_level
 from finevolve_pipeline.graph import Graph
+from finevolve_pipeline.mechanisms.registry import without_experience
 from finevolve_pipeline.partitions import Partitions
 from resources.table_store import TableStore
 
@@ -41,7 +42,9 @@ def evaluation_assets(graph: Graph, partitions: Partitions) -> list[dg.AssetsDef
         return {"coefficients": bars(values, f"{headline} IC, overall"), "undefined": int(frame["undefined"].sum())}
 
     def describe_comparison(frame: pd.DataFrame) -> dict[str, Any]:
-        return {"table": dg.MetadataValue.md(table2_markdown(table2(frame, stages=("overall",), methods=(headline,))))}
+        alone = without_experience(graph.settings)
+        table = table2(frame, stages=("overall",), methods=(headline,), without_experience=alone)
+        return {"table": dg.MetadataValue.md(table2_markdown(table))}
 
     def describe_inference(frame: pd.DataFrame) -> dict[str, Any]:
         chosen = frame[(frame["stage"] == "overall") & (frame["method"] == headline)]

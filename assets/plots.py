@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _SIZE = (6.4, 2.6)
+_LEGEND_LINE = 0.22
+"""Inches."""
 
 
 def text_bars(counts: Sequence[int]) -> str:
@@ -30,8 +32,9 @@ def histogram(values: Mapping[str, pd.Series], label: str) -> dg.MarkdownMetadat
 
 
 def bars(values: pd.DataFrame, label: str) -> dg.MarkdownMetadataValue:
-    """Groups of bars: one group a row, one bar a column."""
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    """Groups of bars: one group a row, one bar a column. The picture is as high as its legend needs."""
+    across, high = _SIZE
+    figure = Figure(figsize=(across, max(high, _LEGEND_LINE * len(values.columns))), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / max(1, len(values.columns))
     for position, name in enumerate(values.columns):
@@ -41,7 +44,7 @@ def bars(values: pd.DataFrame, label: str) -> dg.MarkdownMetadataValue:
     axes.axhline(0, color="0.5", linewidth=0.8)
     axes.set_ylabel(label)
     if len(values.columns):
-        axes.legend(frameon=False)
+        figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return _picture(figure, label)
 
 

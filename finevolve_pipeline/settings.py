@@ -710,6 +710,20 @@ class Settings(_Section):
             for name in self.seedless_backbones
         )
 
+    @property
+    def evaluation_doubts(self) -> tuple[str, ...]:
+        """Coefficients that cannot be defined in this window with these industries, a sentence each."""
+        demanded = (
+            ("csIC", "min_industries", self.evaluation.min_industries, len(self.benchmark.codes), "industries"),
+            ("tsIC", "min_sessions", self.evaluation.min_sessions, len(self.benchmark.sessions), "sessions"),
+        )
+        return tuple(
+            f"evaluation.{key} {least}: only {count} {things} are predicted, so every {metric} is undefined; lower it "
+            "to have one"
+            for metric, key, least, count, things in demanded
+            if count < least
+        )
+
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
         for backbone in (*self.experiments.backbones, self.tagging.backbone):
@@ -743,7 +757,23 @@ class Settings(_Section):
                 f"market.last_session {self.market.last_session} lies before the window's end "
                 f"{self.benchmark.last_session}"
             )
+        self._require_both_stages()
         return self
+
+    def _require_both_stages(self) -> None:
+        """A boundary that is written here must leave both stages a session of the window."""
+        sessions, rules = self.benchmark.sessions, self.evaluation
+        window = f"the window {sessions[0]}..{sessions[-1]}"
+        day = rules.stage_date
+        if rules.stage_split == "date" and day is not None and not sessions[0] < day <= sessions[-1]:
+            raise ValueError(
+                f"evaluation.stage_date {day}: leaves {window} one stage only; name a session of it after its first"
+            )
+        if rules.stage_split == "first_n" and rules.stage_first_n >= len(sessions):
+            raise ValueError(
+                f"evaluation.stage_first_n {rules.stage_first_n}: leaves {window} one stage only; give less than its "
+                f"{len(sessions)} sessions"
+            )
 
     def _require_providers(self) -> None:
         for kind, sections in (("backbones", self.backbones), ("embedders", self.embedders)):

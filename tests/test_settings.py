@@ -64,6 +64,32 @@ def test_a_backbone_that_has_no_samples_is_told_where_there_are_several_seeds() 
     assert doubt.startswith("backbone rules answers alike for every seed: ")
 
 
+@pytest.mark.parametrize(
+    "evaluation",
+    [
+        {"stage_split": "date", "stage_date": dt.date(2025, 1, 3)},
+        {"stage_split": "date", "stage_date": dt.date(2026, 3, 31)},
+        {"stage_split": "date", "stage_date": dt.date(2025, 6, 7)},  # a Saturday
+        {"stage_split": "first_n", "stage_first_n": 298},
+        {"stage_split": "third", "stage_date": dt.date(2030, 1, 1), "stage_first_n": 1000},
+    ],
+)
+def test_a_boundary_that_leaves_both_stages_a_session_or_that_nothing_reads_is_taken(evaluation) -> None:
+    assert load_settings(overrides={"evaluation": evaluation}).evaluation.stage_split == evaluation["stage_split"]
+
+
+def test_a_window_too_small_for_a_coefficient_names_the_setting_and_may_be_run_all_the_same() -> None:
+    few = load_settings(
+        overrides={"benchmark": {"industries": ["801170", "801180"]}, "evaluation": {"min_sessions": 300}}
+    )
+    assert [doubt.split(", so ")[0] for doubt in few.evaluation_doubts] == [
+        "evaluation.min_industries 5: only 2 industries are predicted",
+        "evaluation.min_sessions 300: only 299 sessions are predicted",
+    ]
+    just = load_settings(overrides={"evaluation": {"min_industries": 31, "min_sessions": 299}})
+    assert just.evaluation_doubts == ()
+
+
 def test_a_file_overrides_only_the_keys_it_names(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("[news]\nmin_importance = 6\n[mechanisms.mem0]\ntop_k = 3\n")
@@ -116,6 +142,18 @@ def test_the_working_directory_is_searched_before_the_packaged_defaults(home: Pa
         ("[cache]\nmode = 'offline'\n", "cache.mode: Input should be 'use', 'refresh' or 'replay-only'"),
         ("[backbones.rules]\nknowledge_cutoff = '2025-05'\n", "backbones.rules.knowledge_cutoff: Input should be a"),
         ("[evaluation]\nlabel_base = 'open_t'\n", "evaluation.label_base: Input should be 'close_t', 'open_next' or"),
+        (
+            "[evaluation]\nstage_split = 'date'\nstage_date = 2025-01-02\n",
+            "evaluation.stage_date 2025-01-02: leaves the window 2025-01-02..2026-03-31 one stage only; name",
+        ),
+        (
+            "[evaluation]\nstage_split = 'date'\nstage_date = 2026-04-01\n",
+            "evaluation.stage_date 2026-04-01: leaves the window 2025-01-02..2026-03-31 one stage only; name",
+        ),
+        (
+            "[evaluation]\nstage_split = 'first_n'\nstage_first_n = 299\n",
+            "evaluation.stage_first_n 299: leaves the window 2025-01-02..2026-03-31 one stage only; give",
+        ),
         ("[budget]\nusd = -1\n", "budget.usd: Input should be greater than or equal to 0"),
         ("[market]\ndeadline_seconds = inf\n", "market.deadline_seconds: Input should be less than or equal to 86400"),
         ("[tushare]\ndeadline_seconds = nan\n", "tushare.deadline_seconds: Input should be"),

@@ -33,6 +33,7 @@ from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.stages import OVERALL
 from finevolve_pipeline.evaluation.verdict import Verdict, judge
 from finevolve_pipeline.graph import SINGLE
+from finevolve_pipeline.mechanisms.registry import without_experience
 
 FORMATS: dict[str, Callable[[Table2], str]] = {
     "markdown": table2_markdown,
@@ -94,7 +95,8 @@ def _tell_if_outdated(pipeline: Pipeline) -> None:
 def _table(pipeline: Pipeline, stage: str, method: str | None) -> Table2:
     rules = pipeline.settings.evaluation
     comparison, inference = pipeline.store.read("comparison", SINGLE), stored_inference(pipeline.store)
-    return table2(comparison, inference, rules.confidence, (stage,), (method or rules.headline,))
+    alone = without_experience(pipeline.settings)
+    return table2(comparison, inference, rules.confidence, (stage,), (method or rules.headline,), alone)
 
 
 def _verdict(pipeline: Pipeline, stage: str, method: str | None) -> Verdict:
@@ -117,6 +119,9 @@ def _document(pipeline: Pipeline, stage: str, method: str | None) -> dict[str, o
 def print_ic(pipeline: Pipeline, stage: str = OVERALL, method: str | None = None) -> None:
     """Table 2 in the terminal, and the verdict in a few sentences."""
     table = _table(pipeline, stage, method)
+    if not table.rows:
+        print_lines("No run to compare.")
+        return
     for backbone, rows in by_backbone(table.rows).items():
         _print_coefficients(f"Backbone {backbone}, {_what(rows[0])}", rows)
     print_lines(
@@ -207,6 +212,9 @@ def _print_reading(pipeline: Pipeline, stage: str, method: str | None) -> None:
     matrix = pipeline.store.read("ic_matrix", SINGLE)
     chosen = matrix[(matrix["stage"] == stage) & (matrix["method"] == (method or rules.headline))]
     own = chosen[chosen["cells"] == "own"]
+    if own["coverage"].isna().all():
+        print_lines("Nothing here has a label, so there is nothing to cover.")
+        return
     print_lines(
         f"Returns start at {rules.label_base}. "
         f"Coverage {own['coverage'].min():.1%} to {own['coverage'].max():.1%}; {int(own['undefined'].sum())} "

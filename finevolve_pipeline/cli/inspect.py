@@ -233,8 +233,8 @@ def _check(name: str, ok: bool, detail: str) -> _Check:
 
 
 def _doubts(settings: Settings) -> list[_Check]:
-    """What of mechanisms and seeds is written or installed in vain."""
-    doubts = [*section_doubts(settings.mechanisms), *settings.seed_doubts]
+    """What of mechanisms, seeds and evaluation is written or installed in vain."""
+    doubts = [*section_doubts(settings.mechanisms), *settings.seed_doubts, *settings.evaluation_doubts]
     found = [_Check("settings", "warning", doubt) for doubt in doubts]
     return found + [_Check("entry point", "warning", hidden) for hidden in hidden_entry_points()]
 

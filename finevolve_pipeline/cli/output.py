@@ -148,21 +148,30 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     """A table of plain texts for people; the first `text_columns` columns are left-aligned, the others are numbers.
 
     Nothing is ever cut. Where the terminal is too narrow, cells are broken between words (texts anywhere, if need be;
-    numbers never). Where that does not suffice, every row is told in lines of its own.
+    numbers never). Where that does not suffice, several tables stand below each other, each with all texts and some of
+    the numbers; where not even two numbers fit beside the texts, every row is told in lines of its own.
     """
     table = _table(title, columns, rows, text_columns)
-    if Measurement.get(results, results.options.update(max_width=1000), table).maximum > results.width:
-        room = results.width - (len(columns) - 1)  # one blank between two columns
-        widths = _widths([list(cells) for cells in zip(columns, *rows, strict=True)], text_columns, room)
-        if widths is None:
-            _print_records(title, columns, rows)
-            return
-        heads, *lines = [
-            ["\n".join(wrapped(cell, width)) for cell, width in zip(row, widths, strict=True)]
-            for row in (columns, *rows)
-        ]
-        table = _table(title, heads, lines, text_columns)
-        table.padding = (0, 0, 0, 0)
+    if Measurement.get(results, results.options.update(max_width=1000), table).maximum <= results.width:
+        results.print(table)
+        return
+    parts = _parts(_least_widths(columns, rows, text_columns), text_columns)
+    if parts is None:
+        _print_records(title, columns, rows)
+        return
+    for number, part in enumerate(parts):
+        chosen = [[row[at] for at in part] for row in (columns, *rows)]
+        _print_narrow(f"{title}, continued" if number else title, chosen, text_columns)
+
+
+def _print_narrow(title: str, lines: Sequence[Sequence[str]], text_columns: int) -> None:
+    """A table, its heads first, with cells broken so that it fits; it must be possible."""
+    widths = _widths(lines, text_columns)
+    heads, *rows = [
+        ["\n".join(wrapped(cell, width)) for cell, width in zip(line, widths, strict=True)] for line in lines
+    ]
+    table = _table(title, heads, rows, text_columns)
+    table.padding = (0, 0, 0, 0)
     results.print(table)
 
 
@@ -193,13 +202,38 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], te
     return table
 
 
-def _widths(columns: Sequence[Sequence[str]], text_columns: int, room: int) -> list[int] | None:
-    """How wide each column of cells may be, together `room`; None if that is not to be had without cutting."""
-    widths = [max(map(_longest_line, cells)) for cells in columns]
-    least = [max(map(_longest_word, cells)) for cells in columns]
-    least = [min(words, _NARROWEST) if at < text_columns else words for at, words in enumerate(least)]
-    if sum(least) > room:
-        return None
+def _least_widths(columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> list[int]:
+    """How wide each column must be at least: no number is broken, and no word of a text that is short enough."""
+    words = [max(map(_longest_word, cells)) for cells in zip(columns, *rows, strict=True)]
+    return [min(width, _NARROWEST) if at < text_columns else width for at, width in enumerate(words)]
+
+
+def _parts(least: Sequence[int], text_columns: int) -> list[list[int]] | None:
+    """Positions of the columns of each table that fits the terminal: all texts, and as many numbers as there is room
+    for. None if that is not to be had without cutting, or would be a table for each number."""
+    texts = list(range(text_columns))
+    parts = [texts]
+    for at in range(text_columns, len(least)):
+        wider = [*parts[-1], at]
+        if _joined(least, wider) > results.width and len(parts[-1]) > text_columns:
+            parts.append([*texts, at])
+        else:
+            parts[-1] = wider
+    is_scattered = len(parts) > 1 and min(map(len, parts[:-1])) < text_columns + 2
+    return None if is_scattered or any(_joined(least, part) > results.width for part in parts) else parts
+
+
+def _joined(widths: Sequence[int], columns: Sequence[int]) -> int:
+    """Width of these columns side by side, with one blank between two."""
+    return sum(widths[at] for at in columns) + len(columns) - 1
+
+
+def _widths(lines: Sequence[Sequence[str]], text_columns: int) -> list[int]:
+    """How wide each column of a table may be, so that all fit the terminal."""
+    heads, *rows = lines
+    least = _least_widths(heads, rows, text_columns)
+    widths = [max(map(_longest_line, cells)) for cells in zip(*lines, strict=True)]
+    room = results.width - (len(widths) - 1)  # one blank between two columns
     while sum(widths) > room:
         widest = max((at for at, width in enumerate(widths) if width > least[at]), key=lambda at: widths[at])
         widths[widest] -= 1

@@ -102,6 +102,8 @@ def run_command(
     wanted = want(pipeline.graph, pipeline.store, start, sessions[-1], chosen)
     require_landed(pipeline.graph, pipeline.store, wanted)
     _warn_of_missing_keys(pipeline.settings, chosen)
+    for doubt in pipeline.settings.evaluation_doubts:
+        messages.print(f"note: {doubt}")
     build_everything(pipeline, wanted, jobs or min(os.cpu_count() or 1, len(chosen)))
     if as_json:
         emit_json(summary(pipeline, wanted))

@@ -36,7 +36,10 @@ def sensitivity_command(as_json: bool) -> None:
     for one in view.backbones:
         print_lines("")
         print_lines(f"Backbone {one.backbone}", style="bold")
-        print_lines(f"{one.conclusion} {' '.join(one.sentences)}")
+        if one.matrix.rows:
+            print_lines(f"{one.conclusion} {' '.join(one.sentences)}")
+        else:
+            print_lines("There is nothing to compare: no mechanism has been run beside Pipe.")
         for line in one.changes:
             print_lines(line, 2)
         _print(one.matrix)
@@ -47,6 +50,8 @@ def sensitivity_command(as_json: bool) -> None:
 
 
 def _print(view: TableView) -> None:
+    if not view.rows:
+        return
     print_table(view.caption, view.columns, [[cell.text for cell in row] for row in view.rows], view.numeric_from)
     for note in view.notes:
         print_lines(note)

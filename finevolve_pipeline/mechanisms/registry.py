@@ -25,6 +25,7 @@ from finevolve_pipeline.mechanisms.placebos import RandomRetrieval, ShuffledOutc
 from finevolve_pipeline.mechanisms.reasoningbank import ReasoningBank
 from finevolve_pipeline.mechanisms.reflexion import Reflexion
 from finevolve_pipeline.mechanisms.reflexion_original import ReflexionOriginal
+from finevolve_pipeline.settings import Settings
 
 KIND = "kind"
 """Key of a section that says whose settings these are; its own name if there is none."""
@@ -87,6 +88,23 @@ def mechanism_class(name: str, section: Mapping[str, Any] | None = None) -> type
             f"mechanism {kind!r}: not among {known}; correct {where}, or install the package that offers it"
         )
     return _loaded(offered[kind])
+
+
+def recalls(kind: type[Mechanism]) -> bool:
+    """Whether its predictions may be shown experience."""
+    return kind.retrieve is not Mechanism.retrieve
+
+
+def without_experience(settings: Settings) -> frozenset[str]:
+    """The compared mechanisms that add none to Pipe: Pipe itself, other samples of it, forecasts without a model.
+
+    Raises:
+        SettingsError: as `mechanism_class`.
+    """
+    sections = settings.mechanisms
+    return frozenset(
+        name for name in settings.experiments.mechanisms if not recalls(mechanism_class(name, sections[name]))
+    )
 
 
 def section_doubts(sections: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:

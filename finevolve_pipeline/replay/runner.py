@@ -26,7 +26,14 @@ from finevolve_pipeline.llm.render import prompt_templates_digest
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.mechanisms.base import Experience, Mechanism, MechanismSettings, Trajectory, World
 from finevolve_pipeline.mechanisms.canaries import REFUSED
-from finevolve_pipeline.mechanisms.registry import SEED, code_digest, mechanism_class, mechanism_settings, sample_seed
+from finevolve_pipeline.mechanisms.registry import (
+    SEED,
+    code_digest,
+    mechanism_class,
+    mechanism_settings,
+    recalls,
+    sample_seed,
+)
 from finevolve_pipeline.mechanisms.seeding import combined, seeded
 from finevolve_pipeline.replay.called import Calling
 from finevolve_pipeline.replay.clock import INPUTS, Gateway, Visible
@@ -137,7 +144,7 @@ def _prompts(kind: type[Mechanism], prompts: PromptSettings) -> dict[str, object
     learns = bool(kind.templates)
     if learns:
         said["update_news_tokens"] = prompts.update_news_tokens
-    if learns or kind.retrieve is not Mechanism.retrieve:
+    if learns or recalls(kind):
         said["experience_tokens"] = prompts.experience_tokens
     return said
 

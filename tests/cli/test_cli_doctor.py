@@ -59,6 +59,12 @@ def test_seeds_of_a_backbone_without_samples_are_told_and_others_are_not(doctor)
     assert doctor("[experiments]\nbackbones = ['rules-noisy']\nseeds = [0, 1]\n") == []
 
 
+def test_more_industries_demanded_than_there_are_is_told(doctor) -> None:
+    ((check, said),) = doctor("[benchmark]\nindustries = ['801170', '801180']\n")
+    assert check == "settings"
+    assert said.startswith("evaluation.min_industries 5: only 2 industries are predicted, so every csIC is undefined")
+
+
 def test_sections_in_use_or_of_a_known_kind_are_no_matter(doctor) -> None:
     assert doctor("[mechanisms.expel_each]\nkind = 'expel'\ninsights = 3\nk_scope = 'per_horizon'\n") == []
 

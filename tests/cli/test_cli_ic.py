@@ -18,7 +18,7 @@ from finevolve_pipeline.cli import output
 from finevolve_pipeline.cli.ic import ic_command
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe
 from finevolve_pipeline.graph import SINGLE, Table
-from finevolve_pipeline.tables import CONTRACTS
+from finevolve_pipeline.tables import CONTRACTS, empty
 from resources.table_store import TableStore
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "evaluation"))
@@ -94,6 +94,19 @@ def test_the_table_has_arrows_stars_and_a_verdict_beneath(here: TableStore, widt
     assert "Coverage 100.0% to 100.0%" in paragraph
 
 
+def test_a_forecast_without_a_model_is_no_addition_to_pipe(
+    old: TableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[experiments]\nmechanisms = ["pipe", "pipe_aa", "random", "placebo_random"]\n')
+    monkeypatch.setenv("FINEVOLVE_CONFIG", str(settings))
+    runs = dict.fromkeys(("pipe", "pipe_aa", "random", "placebo_random"), (0.02, 0.04, -0.01))
+    put(old, "comparison", compare_with_pipe(coefficients(HORIZONS, **runs)))
+    lines = [line.strip() for line in said().splitlines()]
+    labels = [line.rsplit(maxsplit=4)[0] for line in lines if line.count("0.0400") == 1]
+    assert labels == ["Pipe", "Pipe A/A", "random", "+ placebo_random"] * 2
+
+
 @pytest.mark.parametrize("width", [80, 86, 92, 120])
 def test_each_mechanism_keeps_one_line_a_table(here: TableStore, width: int, monkeypatch) -> None:
     monkeypatch.setattr(output.results, "_width", width)
@@ -117,6 +130,15 @@ def test_where_nothing_was_tested_it_says_what_tests(old: TableStore) -> None:
     assert "*" not in told.split("On cells")[0]
     assert "0.0500↑" in told
     assert json.loads(said("--json"))["inference"] == []
+
+
+@pytest.mark.parametrize("arguments", [(), ("--intervals",)])
+def test_where_nothing_ran_no_number_is_made_up(old: TableStore, arguments: tuple[str, ...]) -> None:
+    for name in ("comparison", "ic_matrix", "inference"):
+        put(old, name, empty(CONTRACTS[name]))
+    told = " ".join(said(*arguments).split())
+    assert "nan" not in told
+    assert told.endswith("Nothing here has a label, so there is nothing to cover.")
 
 
 def test_the_document_has_everything(here: TableStore) -> None:

@@ -15,8 +15,8 @@ from finevolve_pipeline.tables import Sensitivity, conform
 from resources.table_store import TableStore
 
 
-def stored(home: Path) -> None:
-    """Mem0 lies above Pipe, but not by Pearson."""
+def stored(home: Path, **changed: str) -> None:
+    """Mem0 lies above Pipe, but not by Pearson; with `changed` columns in all rows."""
     row = {
         "stage": "overall",
         "backbone": "rules",
@@ -35,7 +35,7 @@ def stored(home: Path) -> None:
         {**row, "variant": "pearson", "estimate": 0.01, "finding": "noise", "change": "weaker"},
         {**row, "variant": "own_cells", "estimate": 0.06, "finding": "above", "change": "same"},
     ]
-    frame = conform(pd.DataFrame(rows), Sensitivity, "sensitivity")
+    frame = conform(pd.DataFrame(rows).assign(**changed), Sensitivity, "sensitivity")
     table = Table("sensitivity", Sensitivity, (SINGLE,), lambda *_: (), lambda *_: frame, "test")
     TableStore(home).write(table, SINGLE, frame, "test")
 
@@ -57,6 +57,17 @@ def test_the_verdict_comes_first_then_what_changes(
     assert "  Pearson: Mem0 csIC 10d, within noise." in lines
     row = next(line for line in lines if line.split()[:3] == ["Mem0", "csIC", "10d"])
     assert row.split()[3:] == ["+0.0500", "▲", "+0.0100", "≠", "+0.0600", "▲"]
+
+
+def test_a_backbone_without_pipe_has_no_table_and_one_sentence_says_why(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(home, quantity="level")
+    said_lines = said(["sensitivity"], capsys).splitlines()
+    assert said_lines[said_lines.index("Backbone rules") + 1 :] == [
+        "There is nothing to compare: no mechanism has been run beside Pipe.",
+        "rules is a lexicon and no model, so it knew no outcomes.",
+    ]
 
 
 def test_json_holds_verdict_survival_and_every_row(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

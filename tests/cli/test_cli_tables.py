@@ -40,6 +40,18 @@ def test_a_table_that_fits_has_a_line_a_row(monkeypatch, capsys) -> None:
     assert lines[-1].split() == ["Pipe", "invalid", "+0.000", "no", "direction", "-0.456", "0", "of", "0"]
 
 
+def test_numbers_that_do_not_fit_beside_each_other_stand_in_several_tables(monkeypatch, capsys) -> None:
+    columns = ["Run", *(f"{h} sessions" for h in range(1, 8))]
+    rows = [[name, *(f"{sign}0.12{h}4" for h in range(1, 8))] for name, sign in (("Pipe", "+"), ("Mem0", "-"))]
+    lines = printed(38, monkeypatch, capsys, "Scores", columns, rows).splitlines()
+    assert [line.split() for line in lines if line.startswith("Mem0")] == [
+        ["Mem0", "-0.1214", "-0.1224", "-0.1234"],
+        ["Mem0", "-0.1244", "-0.1254", "-0.1264"],
+        ["Mem0", "-0.1274"],
+    ]
+    assert " ".join(" ".join(lines).split()).count("Scores, continued") == 2
+
+
 def test_where_not_even_words_fit_each_row_is_told_in_lines(monkeypatch, capsys) -> None:
     said = printed(24, monkeypatch, capsys)
     assert "  Retrieved: 16 of\n  1,234, 3 cut\n" in said

@@ -76,6 +76,12 @@ def test_pipe_stands_first_and_arrows_only_above_it() -> None:
     assert mem0.texts() == ["+ Mem0", "0.0600 ↑", "0.0300 ↑", "0.0800", "0.0400", "+0.0100", "+0.0050"]
 
 
+def test_a_plus_is_for_what_adds_experience_to_pipe() -> None:
+    comparison = compare_with_pipe(coefficients(pipe=(0.02, 0.04), pipe_aa=(0.02, 0.03), mem0=(0.03, 0.04)))
+    rows = table2_rows(comparison, without_experience=["pipe_aa"])
+    assert [row.label for row in rows] == ["Pipe", "Pipe A/A", "+ Mem0"]
+
+
 def test_a_star_is_by_the_adjusted_p_and_an_arrow_by_the_sign() -> None:
     _, mem0 = example().rows
     assert mem0.texts() == ["+ Mem0", "0.0600 ↑", "0.0300 ↑", "0.0600", "0.0300 *", "+0.0000", "+0.0000"]

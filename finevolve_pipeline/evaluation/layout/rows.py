@@ -6,7 +6,7 @@ What lives here: which number stands where, arrows and marks. What must not: a f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -100,7 +100,17 @@ class Table2Cell:
 
 @dataclass(frozen=True)
 class Table2Row:
-    """One mechanism of the table: coefficients by horizon, tsIC before csIC, and mean gains over Pipe, tsIC, csIC."""
+    """One mechanism of the table.
+
+    Attributes:
+        backbone: its name.
+        mechanism: its name in the settings.
+        stage: cold_start, exploitation or overall.
+        method: spearman or pearson.
+        cells: coefficients by horizon, tsIC before csIC.
+        gains: mean gains over Pipe, tsIC, csIC.
+        adds_experience: whether it is Pipe and something more.
+    """
 
     backbone: str
     mechanism: str
@@ -108,6 +118,7 @@ class Table2Row:
     method: str
     cells: tuple[Table2Cell, ...]
     gains: tuple[Table2Cell, ...]
+    adds_experience: bool
 
     @property
     def name(self) -> str:
@@ -116,8 +127,8 @@ class Table2Row:
 
     @property
     def label(self) -> str:
-        """The row's name: Pipe, or `+ Mem0` for what is added to it."""
-        return self.name if self.is_pipe else f"+ {self.name}"
+        """The row's name: `+ Mem0` for what is added to Pipe, a plain one for what stands beside it."""
+        return f"+ {self.name}" if self.adds_experience else self.name
 
     @property
     def is_pipe(self) -> bool:
@@ -207,6 +218,7 @@ def table2(
     confidence: float = 0.95,
     stages: Sequence[str] = READING_ORDER,
     methods: Sequence[str] = METHODS,
+    without_experience: Collection[str] = (),
 ) -> Table2:
     """The paper's Table 2 for every backbone, of the given stages and kinds of correlation.
 
@@ -216,9 +228,10 @@ def table2(
         confidence: of the intervals in `inference` (setting `evaluation.confidence`).
         stages: cold_start, exploitation, overall.
         methods: spearman, pearson.
+        without_experience: mechanisms that add none to Pipe, beside Pipe itself (see `registry.without_experience`).
     """
     panels = (
-        Panel(stage, method, table2_rows(comparison, stage, method, inference, confidence))
+        Panel(stage, method, table2_rows(comparison, stage, method, inference, confidence, without_experience))
         for stage in stages
         for method in methods
     )
@@ -231,11 +244,12 @@ def table2_rows(
     method: str = "spearman",
     inference: pd.DataFrame | None = None,
     confidence: float = 0.95,
+    without_experience: Collection[str] = (),
 ) -> tuple[Table2Row, ...]:
     """The rows of one stage and one kind of correlation, backbone by backbone, Pipe first. See `table2`."""
     chosen = comparison[(comparison["stage"] == stage) & (comparison["method"] == method)]
     horizons = tuple(sorted({int(h) for h in chosen["horizon"]} - {ALL_HORIZONS}))
-    reader = _Reader(_numbers(chosen), _tests(inference, stage, method), confidence)
+    reader = _Reader(_numbers(chosen), _tests(inference, stage, method), confidence, without_experience)
     runs = chosen[["backbone", "mechanism"]].drop_duplicates().astype(str).itertuples(index=False, name=None)
     found = [reader.row(backbone, mechanism, stage, method, horizons) for backbone, mechanism in runs]
     backbones = list(dict.fromkeys(row.backbone for row in found))
@@ -278,6 +292,7 @@ class _Reader:
     numbers: Mapping[tuple[str, str, str, int], tuple[float, float]]
     tests: Mapping[tuple[str, str, str, int, str], tuple[float, ...]]
     confidence: float
+    without_experience: Collection[str]
 
     def row(self, backbone: str, mechanism: str, stage: str, method: str, horizons: tuple[int, ...]) -> Table2Row:
         # The paper's table is of the whole window.
@@ -296,6 +311,7 @@ class _Reader:
                 self.cell(backbone, mechanism, metric, ALL_HORIZONS, printed and printed.gain(metric, horizons))
                 for metric in METRICS
             ),
+            adds_experience=mechanism not in (PIPE, *self.without_experience),
         )
 
     def cell(self, backbone: str, mechanism: str, metric: str, horizon: int, published: float | None) -> Table2Cell:

@@ -36,6 +36,7 @@ from finevolve_pipeline.evaluation.report.seeds_view import seed_tables
 from finevolve_pipeline.evaluation.report.sensitivity_page import sensitivity_view
 from finevolve_pipeline.evaluation.report.verdict_text import verdict_sentences
 from finevolve_pipeline.evaluation.report.words import LANGUAGES, Words
+from finevolve_pipeline.mechanisms.registry import without_experience
 from finevolve_pipeline.spreadsheet import frame_csv
 
 __all__ = ["ReportFiles", "ReportInputs", "build_report"]
@@ -126,7 +127,9 @@ def _pages(findings: Findings, tables: Sequence[str], words: Words) -> Mapping[s
 def _tables(evaluation: Evaluation) -> Mapping[str, str]:
     inputs = evaluation.inputs
     tested, confidence = (inputs.comparison, inputs.inference), inputs.settings.evaluation.confidence
-    headline, whole = table2(*tested, confidence, methods=(evaluation.method,)), table2(*tested, confidence)
+    alone = without_experience(inputs.settings)
+    headline = table2(*tested, confidence, methods=(evaluation.method,), without_experience=alone)
+    whole = table2(*tested, confidence, without_experience=alone)
     return {
         "tables/table2.md": table2_markdown(headline),
         "tables/table2.tex": table2_latex(headline),

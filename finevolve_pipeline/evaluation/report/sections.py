@@ -38,6 +38,7 @@ from finevolve_pipeline.evaluation.report.views import Cell, FigureView, TableVi
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.significance import significance_level
 from finevolve_pipeline.evaluation.stages import COLD_START, EXPLOITATION, OVERALL, STAGES, split_stages
+from finevolve_pipeline.mechanisms.registry import without_experience
 from finevolve_pipeline.settings import Experiment
 from finevolve_pipeline.universe import INDUSTRIES, Industry
 
@@ -219,7 +220,8 @@ def panel(evaluation: Evaluation, place: int, backbone: str, words: Words) -> Pa
 
 def _stage_panel(evaluation: Evaluation, stage: str, backbone: str) -> Panel:
     inputs, method = evaluation.inputs, evaluation.method
-    rows = table2_rows(inputs.comparison, stage, method, inputs.inference, evaluation.settings.confidence)
+    alone = without_experience(inputs.settings)
+    rows = table2_rows(inputs.comparison, stage, method, inputs.inference, evaluation.settings.confidence, alone)
     return Panel(stage, method, by_backbone(rows).get(backbone, ()))
 
 

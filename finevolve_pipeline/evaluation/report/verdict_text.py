@@ -51,8 +51,9 @@ def meanings(verdict: Verdict, words: Words) -> tuple[str, ...]:
         return ()
     beyond_noise = words(
         "tsIC and csIC are correlations of scores with what then happened, over time and over industries. Beyond "
-        "noise: the p-value, adjusted by Holm's method for all tests made at once, is below {level}. What is not "
-        "beyond noise is not shown to be equal: a smaller difference may be there.",
+        "noise: the p-value, adjusted by Holm's method over all differences from Pipe (coefficients: over all "
+        "coefficients) of the backbone, stage and correlation, is below {level}. What is not beyond noise is not shown "
+        "to be equal: a smaller difference may be there.",
         level=f"{verdict.level:g}",
     )
     outcomes = [outcome for horizon in verdict.horizons for outcome in horizon.outcomes]
