@@ -185,7 +185,7 @@ def test_what_changes_at_the_cutoff_is_told_with_its_interval(frame: pd.DataFram
     assert cutoff.sentence.startswith("97 sessions lie up to the knowledge cutoff 2025-05-31, 202 after it. ")
     assert told in cutoff.sentence
     assert cutoff.table is not None
-    assert cutoff.table.rows[0][-1].text == "-0.2000 … +0.1000"
+    assert cutoff.table.rows[0][-1].text == "[-0.2000, +0.1000]"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from finevolve_pipeline.evaluation import ic
 from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, mechanism_label
-from finevolve_pipeline.evaluation.layout import format_coefficient, format_gain
+from finevolve_pipeline.evaluation.layout.numbers import format_coefficient, format_gain, format_number
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.views import TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
@@ -77,7 +77,7 @@ def _floor_row(row: Mapping[Any, Any], words: Words) -> list[str]:
         format_coefficient(row["value"]),
         format_coefficient(row["seed_sd"]),
         format_coefficient(row["standard_error"]),
-        "–" if math.isnan(row["seed_share"]) else f"{row['seed_share']:.0%}",
+        format_number(row["seed_share"], ".0%"),
         "–" if row["mechanism"] == PIPE else format_gain(row["gain"]),
         format_coefficient(row["gain_standard_error"]),
         format_coefficient(row["floor"]),
