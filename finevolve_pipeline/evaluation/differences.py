@@ -11,24 +11,23 @@ import numpy as np
 import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import PIPE
+from finevolve_pipeline.evaluation.significance import significance_level
 from finevolve_pipeline.settings import Experiment
 
 FOREST_COLUMNS = ("backbone", "mechanism", "stage", "metric", "horizon", "estimate", "low", "high", "p", "p_holm")
 
-SIGNIFICANT = 0.05
-"""Holm-adjusted p below which a difference counts as found."""
 
-
-def forest_rows(inference: pd.DataFrame, stage: str, method: str) -> pd.DataFrame:
+def forest_rows(inference: pd.DataFrame, stage: str, method: str, confidence: float) -> pd.DataFrame:
     """Every paired difference with its interval, in the order of `inference`, mechanisms in order of appearance.
 
     Args:
         inference: `Inference`.
         stage: cold_start, exploitation or overall.
         method: spearman or pearson.
+        confidence: of the intervals; what lies beyond noise is found (see `significance`).
 
     Returns:
-        `FOREST_COLUMNS`, minimum_detectable, and found: whether the Holm-adjusted p lies below `SIGNIFICANT`.
+        `FOREST_COLUMNS`, minimum_detectable, and found: whether the Holm-adjusted p lies below the level.
     """
     chosen = inference[
         (inference["quantity"] == "difference")
@@ -37,7 +36,7 @@ def forest_rows(inference: pd.DataFrame, stage: str, method: str) -> pd.DataFram
         & (inference["mechanism"] != PIPE)
     ]
     rows = chosen.loc[:, [*FOREST_COLUMNS, "minimum_detectable"]].reset_index(drop=True)
-    return rows.assign(found=rows["p_holm"] < SIGNIFICANT)
+    return rows.assign(found=rows["p_holm"] < significance_level(confidence))
 
 
 def industry_differences(industries: pd.DataFrame, runs: Iterable[Experiment]) -> pd.DataFrame:

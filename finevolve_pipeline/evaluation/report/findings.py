@@ -67,7 +67,7 @@ class Findings:
 
     def forest(self, stage: str) -> pd.DataFrame:
         """Differences from Pipe with their intervals (see `differences.forest_rows`)."""
-        return forest_rows(self.inputs.inference, stage, self.evaluation.method)
+        return forest_rows(self.inputs.inference, stage, self.evaluation.method, self.evaluation.settings.confidence)
 
     @cached_property
     def industry_differences(self) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import PIPE
-from finevolve_pipeline.evaluation.differences import SIGNIFICANT
 from finevolve_pipeline.evaluation.layout.numbers import format_ends, format_gain, format_p, format_percent
 from finevolve_pipeline.evaluation.learning import PER_OUTCOMES
 from finevolve_pipeline.evaluation.report import charts, figures
@@ -20,6 +19,7 @@ from finevolve_pipeline.evaluation.report.evaluated import ROLLING
 from finevolve_pipeline.evaluation.report.findings import Findings, of_backbone
 from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
+from finevolve_pipeline.evaluation.significance import significance_level
 
 FILE = "tables/learning_curve.csv"
 
@@ -44,10 +44,11 @@ def learning_block(findings: Findings, place: int, backbone: str, words: Words) 
     lead = _figure(findings, f"p{place}lead", backbone, words, others, "difference")
     slopes = of_backbone(findings.slopes, backbone)
     slopes = slopes[slopes["mechanism"] != PIPE]
+    confidence = findings.evaluation.settings.confidence
     return Block(
-        (_definition(words), _verdict(slopes, others, words)),
+        (_definition(words), _verdict(slopes, others, confidence, words)),
         (lead, level),
-        (slope_table(slopes, others, findings.evaluation.settings.confidence, words),),
+        (slope_table(slopes, others, confidence, words),),
     )
 
 
@@ -59,11 +60,11 @@ def _definition(words: Words) -> str:
     )
 
 
-def _verdict(slopes: pd.DataFrame, labels: Mapping[str, str], words: Words) -> str:
+def _verdict(slopes: pd.DataFrame, labels: Mapping[str, str], confidence: float, words: Words) -> str:
     tested = slopes.dropna(subset=["p_holm"])
     if tested.empty:
         return words("There are too few sessions with a difference to test a trend.")
-    found = tested[tested["p_holm"] < SIGNIFICANT]
+    found = tested[tested["p_holm"] < significance_level(confidence)]
     if found.empty:
         return words(
             "No trend of the difference from Pipe can be told from chance (Holm-adjusted p of at least {p}).",
