@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from finevolve_pipeline.digests import digest_bytes, digest_json
@@ -44,13 +44,12 @@ from finevolve_pipeline.evaluation.report.pages import INDEX, SENSITIVITY, Place
 from finevolve_pipeline.evaluation.report.retrieval_spread import retrieval_block
 from finevolve_pipeline.evaluation.report.seeds_view import seed_tables
 from finevolve_pipeline.evaluation.report.sensitivity_page import sensitivity_view
+from finevolve_pipeline.evaluation.report.templates import HERE, template_environment
 from finevolve_pipeline.evaluation.report.verdict_text import verdict_sentences
 from finevolve_pipeline.evaluation.report.words import LANGUAGES, Words
 from finevolve_pipeline.spreadsheet import frame_csv
 
 __all__ = ["ReportFiles", "ReportInputs", "build_report"]
-
-_HERE = Path(__file__).parent
 
 POLICY = "; ".join(
     (
@@ -110,7 +109,7 @@ def _scripts() -> Mapping[str, str]:
     plotly = importlib.resources.files("plotly") / "package_data" / "plotly.min.js"
     return {
         "assets/plotly.min.js": plotly.read_text("utf-8"),
-        "assets/report.js": (_HERE / "report.js").read_text("utf-8"),
+        "assets/report.js": (HERE / "report.js").read_text("utf-8"),
     }
 
 
@@ -163,19 +162,9 @@ def _tables(evaluation: Evaluation) -> Mapping[str, str]:
 
 def _environment(words: Words, pages: Mapping[str, str] = MappingProxyType({})) -> Environment:
     """Templates in one language; `pages` are those that every page leads to, with their names."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # Only our own style sheet, drawings and data blocks are trusted as markup; every other text is escaped.
-    environment.filters["drawing"] = Markup
+    environment = template_environment(words)
     environment.globals |= {
-        "css": Markup((_HERE / "report.css").read_text("utf-8")),
         "policy": POLICY,
-        "_": words,
         "data": _data_block,
         "chart_texts": tool_texts(words),
         "pages": pages,
