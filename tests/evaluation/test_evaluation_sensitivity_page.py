@@ -147,7 +147,7 @@ def test_the_matrix_has_a_row_a_difference_and_a_column_a_variant() -> None:
         ["Mem0", "tsIC", "10d", "+0.0100", "+0.0100"],
         ["Mem0", "csIC", "mean", "+0.0500 ▲", "+0.0500 ▲"],
     ]
-    assert "Holm's adjusted p below 5%" in matrix.notes[0]
+    assert "Holm's adjusted p below 0.05" in matrix.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ What must not live here: sentences.
 from __future__ import annotations
 
 from finevolve_pipeline.evaluation import ic
+from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.stages import COLD_START, EXPLOITATION, OVERALL
 from finevolve_pipeline.universe import Industry
@@ -26,6 +27,16 @@ def stage_name(stage: str, words: Words) -> str:
 def cells_name(cells: str, words: Words) -> str:
     """Which cells a coefficient is of."""
     return {ic.COMMON: words("common"), ic.OWN: words("own")}[cells]
+
+
+def horizon_name(horizon: int, words: Words) -> str:
+    """A horizon in sessions, or the mean over all: `10d`, `mean`."""
+    return words("mean") if horizon == ALL_HORIZONS else f"{horizon}d"
+
+
+def coefficient_name(metric: str, horizon: int, words: Words) -> str:
+    """A coefficient with its horizon: `csIC 10d`, `csIC, mean`."""
+    return words("{metric}, mean", metric=metric) if horizon == ALL_HORIZONS else f"{metric} {horizon}d"
 
 
 def industry_names(industry: Industry, words: Words) -> str:

@@ -30,7 +30,7 @@ from finevolve_pipeline.evaluation.report.evaluated import ROLLING, Evaluation
 from finevolve_pipeline.evaluation.report.industries import heat_map
 from finevolve_pipeline.evaluation.report.inference_view import inference_tables
 from finevolve_pipeline.evaluation.report.months import month_of, month_table
-from finevolve_pipeline.evaluation.report.names import METHOD_NAMES, stage_name
+from finevolve_pipeline.evaluation.report.names import METHOD_NAMES, horizon_name, stage_name
 from finevolve_pipeline.evaluation.report.views import FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.significance import significance_level
@@ -158,7 +158,7 @@ def tested_tables(panel: Panel, confidence: float, words: Words) -> tuple[TableV
                 words("Least detectable"),
             ],
             [
-                [row.label, _horizon(cell.horizon, words), cell.metric, *_estimate(estimate, style)]
+                [row.label, horizon_name(cell.horizon, words), cell.metric, *_estimate(estimate, style)]
                 for row, cell, estimate in found
             ],
             3,
@@ -166,10 +166,6 @@ def tested_tables(panel: Panel, confidence: float, words: Words) -> tuple[TableV
         for what, quantity, style, found in told
         if found
     )
-
-
-def _horizon(horizon: int, words: Words) -> str:
-    return words("mean") if horizon == ALL_HORIZONS else f"{horizon}d"
 
 
 def _estimate(estimate: Estimate, style: Callable[[float], str]) -> list[str]:

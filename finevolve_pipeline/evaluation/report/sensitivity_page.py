@@ -11,8 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, mechanism_label
+from finevolve_pipeline.evaluation.comparison import mechanism_label
 from finevolve_pipeline.evaluation.layout.numbers import format_ends, format_gain, format_percent
+from finevolve_pipeline.evaluation.report.names import horizon_name
 from finevolve_pipeline.evaluation.report.views import Cell, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.sensitivity import (
@@ -230,10 +231,7 @@ class _Backbone:
         )
 
     def _place(self, place: Place) -> str:
-        return f"{mechanism_label(place.mechanism)} {place.metric} {self._horizon(place.horizon)}"
-
-    def _horizon(self, horizon: int) -> str:
-        return self._words("mean") if horizon == ALL_HORIZONS else f"{horizon}d"
+        return f"{mechanism_label(place.mechanism)} {place.metric} {horizon_name(place.horizon, self._words)}"
 
     def _moved(self, fate: Survival, place: Place, how: str) -> str:
         words = self._words
@@ -257,7 +255,7 @@ class _Backbone:
                 (
                     Cell(mechanism_label(mechanism)),
                     Cell(metric),
-                    Cell(self._horizon(horizon)),
+                    Cell(horizon_name(horizon, self._words)),
                     *(cells.get((mechanism, metric, horizon, name), Cell("–")) for name in shown),
                 )
                 for mechanism, metric, horizon in places
@@ -340,7 +338,7 @@ class _Backbone:
                 (
                     mechanism_label(row["mechanism"]),
                     row["metric"],
-                    self._horizon(row["horizon"]),
+                    horizon_name(row["horizon"], self._words),
                     format_gain(sides["before_cutoff", *place]),
                     format_gain(sides["after_cutoff", *place]),
                     format_gain(row["estimate"]) + _MARKS[row["finding"]],
