@@ -18,8 +18,10 @@ from finevolve_pipeline.evaluation.layout.numbers import format_count, format_en
 from finevolve_pipeline.evaluation.news_statistics import all_facts, article_facts, news_counts, news_statistics
 from finevolve_pipeline.evaluation.published import PUBLISHED_DATASET
 from finevolve_pipeline.evaluation.report import ReportInputs, dataset
+from finevolve_pipeline.evaluation.report.charts import colour
 from finevolve_pipeline.evaluation.report.cost import cost_block
 from finevolve_pipeline.evaluation.report.evaluated import Evaluation
+from finevolve_pipeline.evaluation.report.figures import dash
 from finevolve_pipeline.evaluation.report.findings import Findings
 from finevolve_pipeline.evaluation.report.forest import forest_block
 from finevolve_pipeline.evaluation.report.industries import industry_block
@@ -340,3 +342,7 @@ def test_numbers_are_written_with_sign_separators_and_a_dash_where_there_is_none
     assert (format_ends(-0.1, 0.2), format_ends(float("nan"), 0.2)) == ("[-0.1000, +0.2000]", "–")
     assert (format_p(0.05), format_p(0.0009), format_p(float("nan"))) == ("0.050", "<0.001", "–")
     assert (format_count(1234.0), format_count(float("nan"))) == ("1,234", "–")
+
+
+def test_no_two_of_many_lines_look_alike() -> None:
+    assert len({(colour(position), dash(position, 4)) for position in range(32)}) == 32
