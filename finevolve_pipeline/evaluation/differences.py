@@ -24,10 +24,10 @@ def forest_rows(inference: pd.DataFrame, stage: str, method: str, confidence: fl
         inference: `Inference`.
         stage: cold_start, exploitation or overall.
         method: spearman or pearson.
-        confidence: of the intervals.
+        confidence: of the intervals; what lies beyond noise is found (see `significance`).
 
     Returns:
-        `FOREST_COLUMNS`, minimum_detectable, and found: whether the difference goes beyond noise.
+        `FOREST_COLUMNS`, minimum_detectable, and found: whether the Holm-adjusted p lies below the level.
     """
     chosen = inference[
         (inference["quantity"] == "difference")

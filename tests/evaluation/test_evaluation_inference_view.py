@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import pandas as pd
 from inferred import Inferred, inference, level
 
 from finevolve_pipeline.evaluation.report.inference_view import inference_tables
@@ -56,3 +58,14 @@ def test_coefficients_are_described() -> None:
 
 def test_without_rows_there_is_no_table() -> None:
     assert inference_tables(FRAME, "absent", SETTINGS, Words()) == ()
+
+
+def test_what_is_said_of_the_other_tests_is_what_their_calibration_found() -> None:
+    found = pd.read_csv(Path(__file__).parents[2] / "benchmarks" / "calibration.csv")
+    nulls = found[(found["planted"] == 0) & (found["sessions"] == 299) & (found["quantity"] == "difference")]
+    as_often = nulls.groupby("test")["rejected"].agg(["min", "max"]) / 0.05
+    (note,) = inference_tables(FRAME, "rules", SETTINGS, Words())[0].notes
+    told = ("fixed_b", "fixed-b {:.1f} to {:.1f}"), ("newey_west", "Newey–West {:.1f} to {:.1f}")
+    told += ("hansen_hodrick", "Hansen–Hodrick {:.1f} to {:.1f}"), ("naive", "for independent, {:.0f} to {:.0f}")
+    for test, words in told:
+        assert words.format(*as_often.loc[test]) in note

@@ -14,18 +14,20 @@ import pytest
 from report_page import nothing_yet
 
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
+from finevolve_pipeline.evaluation.layout.numbers import format_count, format_ends, format_gain, format_p
 from finevolve_pipeline.evaluation.news_statistics import all_facts, article_facts, news_counts, news_statistics
 from finevolve_pipeline.evaluation.published import PUBLISHED_DATASET
 from finevolve_pipeline.evaluation.report import ReportInputs, dataset
+from finevolve_pipeline.evaluation.report.charts import colour
 from finevolve_pipeline.evaluation.report.cost import cost_block
+from finevolve_pipeline.evaluation.report.evaluated import Evaluation
+from finevolve_pipeline.evaluation.report.figures import dash
 from finevolve_pipeline.evaluation.report.findings import Findings
 from finevolve_pipeline.evaluation.report.forest import forest_block
-from finevolve_pipeline.evaluation.report.industry_gains import industry_block
+from finevolve_pipeline.evaluation.report.industries import industry_block
 from finevolve_pipeline.evaluation.report.learning_curve import learning_block
 from finevolve_pipeline.evaluation.report.memory_utility import utility_block
-from finevolve_pipeline.evaluation.report.numbers import count, interval, p_value, signed
 from finevolve_pipeline.evaluation.report.retrieval_spread import retrieval_block
-from finevolve_pipeline.evaluation.report.sections import Evaluation
 from finevolve_pipeline.evaluation.report.views import Block, TableView
 from finevolve_pipeline.evaluation.report.words import LANGUAGES, Language, Words
 from finevolve_pipeline.evaluation.spending import usage_table
@@ -175,7 +177,7 @@ def test_every_figure_has_a_drawing_a_chart_and_its_numbers(findings: Findings, 
 
 def test_the_forest_has_a_row_a_mechanism_and_fills_what_was_found(findings: Findings) -> None:
     cs, ts = forest_block(findings, 0, "rules", ENGLISH).figures
-    assert (cs.title, ts.title) == ("csIC less Pipe's, with 95% intervals", "tsIC less Pipe's, with 95% intervals")
+    assert (cs.title, ts.title) == ("csIC less Pipe's, with 95 % intervals", "tsIC less Pipe's, with 95 % intervals")
     assert texts(cs.table)[0] == ["Mem0", "10 sessions", "+0.0100", "[-0.0400, +0.0600]", "0.001", "0.290", "0.1200"]
     assert texts(cs.table)[-1][1:6] == ["Mean over horizons", "+0.2000", "[+0.1500, +0.2500]", "0.020", "<0.001"]
     assert cs.chart is not None
@@ -336,7 +338,11 @@ def test_every_file_that_a_view_names_is_written(findings: Findings) -> None:
 
 
 def test_numbers_are_written_with_sign_separators_and_a_dash_where_there_is_none() -> None:
-    assert (signed(0.0123), signed(float("nan"))) == ("+0.0123", "–")
-    assert (interval(-0.1, 0.2), interval(float("nan"), 0.2)) == ("[-0.1000, +0.2000]", "–")
-    assert (p_value(0.05), p_value(0.0009), p_value(float("nan"))) == ("0.050", "<0.001", "–")
-    assert (count(1234.0), count(float("nan"))) == ("1,234", "–")
+    assert (format_gain(0.0123), format_gain(float("nan"))) == ("+0.0123", "–")
+    assert (format_ends(-0.1, 0.2), format_ends(float("nan"), 0.2)) == ("[-0.1000, +0.2000]", "–")
+    assert (format_p(0.05), format_p(0.0009), format_p(float("nan"))) == ("0.050", "<0.001", "–")
+    assert (format_count(1234.0), format_count(float("nan"))) == ("1,234", "–")
+
+
+def test_no_two_of_many_lines_look_alike() -> None:
+    assert len({(colour(position), dash(position, 4)) for position in range(32)}) == 32

@@ -147,7 +147,7 @@ def test_the_matrix_has_a_row_a_difference_and_a_column_a_variant() -> None:
         ["Mem0", "tsIC", "10d", "+0.0100", "+0.0100"],
         ["Mem0", "csIC", "mean", "+0.0500 ▲", "+0.0500 ▲"],
     ]
-    assert "Holm's adjusted p below 5%" in matrix.notes[0]
+    assert "Holm's adjusted p below 0.05" in matrix.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_what_changes_at_the_cutoff_is_told_with_its_interval(frame: pd.DataFram
     assert cutoff.sentence.startswith("97 sessions lie up to the knowledge cutoff 2025-05-31, 202 after it. ")
     assert told in cutoff.sentence
     assert cutoff.table is not None
-    assert cutoff.table.rows[0][-1].text == "-0.2000 … +0.1000"
+    assert cutoff.table.rows[0][-1].text == "[-0.2000, +0.1000]"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -15,11 +15,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from report_page import HOSTILE
 from test_evaluation_report import article, case_run, paper_case, retrieved, with_cases, world, world_settings
+from test_evaluation_sensitivity_page import Findings
+from test_evaluation_sensitivity_page import table as sensitivity_table
 
+from finevolve_pipeline.evaluation.ic import METRICS
 from finevolve_pipeline.evaluation.report import ReportFiles, ReportInputs, build_report
+from finevolve_pipeline.evaluation.sensitivity import HEADLINE
 from finevolve_pipeline.tables import TIME
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -53,11 +58,27 @@ ATTACKS = (
     "{{ 7*7 }}{% raw %}${window.hostile=1}",
 )
 
-PAGES = ("index.html", "index.zh.html", "cases/801170-2025-05-30.html", "cases/801170-2025-05-30.zh.html")
-"""The sensitivity page is made of the same parts by the same template."""
+PAGES = (
+    "index.html",
+    "index.zh.html",
+    "cases/801170-2025-05-30.html",
+    "cases/801170-2025-05-30.zh.html",
+    "sensitivity.html",
+    "sensitivity.zh.html",
+)
 
 Browser = Any
 BrowserPage = Any
+
+
+def hostile_sensitivity() -> pd.DataFrame:
+    """Every variant, of a mechanism and a backbone with hostile names; one finding changes."""
+    calm: Findings = {(ATTACKS[-4], metric, horizon): "above" for metric in METRICS for horizon in (10, 0)}
+    changed: Findings = {**calm, (ATTACKS[-4], "csIC", 10): "noise"}
+    variants = (HEADLINE, "spearman", "own_cells", "undefined_zero", "close_t", "open_next", "close_next")
+    return sensitivity_table(
+        {**dict.fromkeys((*variants, "before_cutoff", "after_cutoff"), calm), "pearson": changed}, backbone=HOSTILE[-1]
+    )
 
 
 def hostile_inputs() -> ReportInputs:
@@ -83,6 +104,7 @@ def hostile_inputs() -> ReportInputs:
             comparison=inputs.comparison.assign(mechanism=names),
             news_sample=sample.assign(published_at=sample["published_at"].astype(TIME)),
             news_counts=counts,
+            sensitivity=hostile_sensitivity(),
         ),
         study,
     )

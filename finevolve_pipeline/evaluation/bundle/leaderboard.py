@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict
 
 from finevolve_pipeline.digests import digest_json
@@ -31,13 +29,13 @@ from finevolve_pipeline.evaluation.layout.numbers import (
     format_p,
     format_percent,
 )
+from finevolve_pipeline.evaluation.report.templates import template_environment
 from finevolve_pipeline.evaluation.report.views import TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.significance import beyond_noise
 from finevolve_pipeline.evaluation.stages import OVERALL
 from finevolve_pipeline.spreadsheet import frame_csv
 
-_REPORT = Path(__file__).parent.parent / "report"
 PAGE, TABLE, DOCUMENT = "index.html", "leaderboard.csv", "leaderboard.json"
 
 
@@ -309,27 +307,22 @@ def build_leaderboard(target: Path, entries: Sequence[Entry]) -> tuple[str, ...]
 
 
 def _page(tables: Mapping[Board, Sequence[Standing]], entries: Sequence[Entry], out: Sequence[Entry]) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(_REPORT),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["drawing"] = Markup
-    environment.globals |= {"css": Markup((_REPORT / "report.css").read_text("utf-8")), "_": Words()}
     counted = distinct(entries)
-    return environment.get_template("leaderboard.html.j2").render(
-        boards=[_board_view(number, board, rows) for number, (board, rows) in enumerate(tables.items(), start=1)],
-        refused=text_table("Refused bundles", ("File", "Reason"), [(e.file, e.problem) for e in out], 2)
-        if out
-        else None,
-        facts=[
-            ("Verified bundles", str(len(counted))),
-            ("Runs", str(sum(len(entry.rows) for entry in counted))),
-            ("Refused bundles", str(len(out))),
-        ],
-        levels=LEVELS[1:],
+    return (
+        template_environment(Words())
+        .get_template("leaderboard.html.j2")
+        .render(
+            boards=[_board_view(number, board, rows) for number, (board, rows) in enumerate(tables.items(), start=1)],
+            refused=text_table("Refused bundles", ("File", "Reason"), [(e.file, e.problem) for e in out], 2)
+            if out
+            else None,
+            facts=[
+                ("Verified bundles", str(len(counted))),
+                ("Runs", str(sum(len(entry.rows) for entry in counted))),
+                ("Refused bundles", str(len(out))),
+            ],
+            levels=LEVELS[1:],
+        )
     )
 
 

@@ -1,6 +1,7 @@
 """Builds the report's folder: its pages in English and Chinese, their scripts, and its tables as CSV and Markdown.
 
-What must not live here: what stands on a page (see `sections`), where pages stand (see `pages`).
+What must not live here: what stands on a page (a module each: `results`, `learning_curve`, `news` ...), where
+pages stand (see `pages`).
 """
 
 from __future__ import annotations
@@ -12,36 +13,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from finevolve_pipeline.digests import digest_bytes, digest_json
 from finevolve_pipeline.evaluation import diagnostics
 from finevolve_pipeline.evaluation.folders import whole_folder
 from finevolve_pipeline.evaluation.layout import table2, table2_csv, table2_json, table2_latex, table2_markdown
-from finevolve_pipeline.evaluation.report import dataset, news_coverage, sections
+from finevolve_pipeline.evaluation.report import (
+    coefficients,
+    coverage,
+    dataset,
+    manifest,
+    news,
+    news_coverage,
+    results,
+    retrieval,
+)
 from finevolve_pipeline.evaluation.report.case_pages import case_page, case_table, page_name
 from finevolve_pipeline.evaluation.report.charts import tool_texts
 from finevolve_pipeline.evaluation.report.cost import cost_block
+from finevolve_pipeline.evaluation.report.evaluated import Evaluation
 from finevolve_pipeline.evaluation.report.findings import Findings
 from finevolve_pipeline.evaluation.report.forest import forest_block
-from finevolve_pipeline.evaluation.report.industry_gains import industry_block
+from finevolve_pipeline.evaluation.report.industries import industry_block
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
 from finevolve_pipeline.evaluation.report.learning_curve import learning_block
 from finevolve_pipeline.evaluation.report.memory_utility import utility_block
 from finevolve_pipeline.evaluation.report.pages import INDEX, SENSITIVITY, Place
 from finevolve_pipeline.evaluation.report.retrieval_spread import retrieval_block
-from finevolve_pipeline.evaluation.report.sections import Evaluation
 from finevolve_pipeline.evaluation.report.seeds_view import seed_tables
 from finevolve_pipeline.evaluation.report.sensitivity_page import sensitivity_view
+from finevolve_pipeline.evaluation.report.templates import HERE, template_environment
 from finevolve_pipeline.evaluation.report.verdict_text import verdict_sentences
 from finevolve_pipeline.evaluation.report.words import LANGUAGES, Words
 from finevolve_pipeline.mechanisms.registry import without_experience
 from finevolve_pipeline.spreadsheet import frame_csv
 
 __all__ = ["ReportFiles", "ReportInputs", "build_report"]
-
-_HERE = Path(__file__).parent
 
 POLICY = "; ".join(
     (
@@ -101,7 +110,7 @@ def _scripts() -> Mapping[str, str]:
     plotly = importlib.resources.files("plotly") / "package_data" / "plotly.min.js"
     return {
         "assets/plotly.min.js": plotly.read_text("utf-8"),
-        "assets/report.js": (_HERE / "report.js").read_text("utf-8"),
+        "assets/report.js": (HERE / "report.js").read_text("utf-8"),
     }
 
 
@@ -156,19 +165,9 @@ def _tables(evaluation: Evaluation) -> Mapping[str, str]:
 
 def _environment(words: Words, pages: Mapping[str, str] = MappingProxyType({})) -> Environment:
     """Templates in one language; `pages` are those that every page leads to, with their names."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # Only our own style sheet, drawings and data blocks are trusted as markup; every other text is escaped.
-    environment.filters["drawing"] = Markup
+    environment = template_environment(words)
     environment.globals |= {
-        "css": Markup((_HERE / "report.css").read_text("utf-8")),
         "policy": POLICY,
-        "_": words,
         "data": _data_block,
         "chart_texts": tool_texts(words),
         "pages": pages,
@@ -186,12 +185,12 @@ def _data_block(name: str, value: object) -> Markup:
 
 def _index(environment: Environment, findings: Findings, tables: Sequence[str], words: Words) -> str:
     evaluation, inputs = findings.evaluation, findings.inputs
-    backbones = list(enumerate(sections.backbones(inputs.comparison)))
+    backbones = list(enumerate(evaluation.backbones))
     return environment.get_template("index.html.j2").render(
         place=Place(INDEX, words),
-        facts=sections.facts(evaluation, words),
+        facts=results.facts(evaluation, words),
         summary=verdict_sentences(inputs.inference, inputs.settings.evaluation, words),
-        panels=[sections.panel(evaluation, number, backbone, words) for number, backbone in backbones],
+        panels=[results.panel(evaluation, number, backbone, words) for number, backbone in backbones],
         seeds=seed_tables(inputs, inputs.inference, words),
         forests=[forest_block(findings, number, backbone, words) for number, backbone in backbones],
         learning=[learning_block(findings, number, backbone, words) for number, backbone in backbones],
@@ -202,22 +201,22 @@ def _index(environment: Environment, findings: Findings, tables: Sequence[str], 
         dataset=dataset.facts_table(findings, words),
         news_block=dataset.news_block(findings, words),
         shown=dataset.shown_block(findings, words),
-        published=sections.published_tables(words),
-        truth=sections.truth_table(evaluation, words),
+        published=results.published_tables(words),
+        truth=coefficients.truth_table(evaluation, words),
         turns=inputs.truth.turns if inputs.truth else (),
-        retrieval=sections.retrieval_table(inputs, words),
-        retrieval_figures=sections.retrieval_figures(evaluation, words),
+        retrieval=retrieval.retrieval_table(inputs, words),
+        retrieval_figures=retrieval.retrieval_figures(evaluation, words),
         cases=case_table(inputs.cases, words),
         case_reason=inputs.choice.reason(words),
-        news_figures=sections.news_figures(inputs, words),
-        sources=sections.source_table(inputs, words),
-        sample=sections.news_sample(inputs, words),
+        news_figures=news.news_figures(inputs, words),
+        sources=news.source_table(inputs, words),
+        sample=news.news_sample(inputs, words),
         news_coverage=news_coverage.news_coverage(inputs.coverage, inputs.settings.news.sources, words),
-        predictions=sections.prediction_table(evaluation, words),
-        invalid=sections.invalid_table(evaluation, words),
-        coverage=sections.coverage_table(evaluation, words),
-        matrix=sections.full_matrix(evaluation, words),
-        manifest=sections.manifest(inputs),
-        settings=sections.effective_settings(inputs),
+        predictions=coverage.prediction_table(evaluation, words),
+        invalid=coverage.invalid_table(evaluation, words),
+        coverage=coverage.coverage_table(evaluation, words),
+        matrix=coefficients.full_matrix(evaluation, words),
+        manifest=manifest.manifest(inputs),
+        settings=manifest.effective_settings(inputs),
         tables=tables,
     )

@@ -23,8 +23,9 @@ from finevolve_pipeline.evaluation.case import (
     signed_percent,
 )
 from finevolve_pipeline.evaluation.comparison import experiment_label
+from finevolve_pipeline.evaluation.layout.numbers import format_number
+from finevolve_pipeline.evaluation.report.names import industry_names, kind_name
 from finevolve_pipeline.evaluation.report.pages import file_of
-from finevolve_pipeline.evaluation.report.sections import industry_names, kind_name
 from finevolve_pipeline.evaluation.report.views import Cell, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.news.block import NewsItem
@@ -306,7 +307,7 @@ def _outcome(study: CaseStudy, words: Words) -> TableView:
 
 
 def _realised(one: Realised, words: Words) -> list[str]:
-    points = "–" if math.isnan(one.points) else f"{one.points:+,.2f}"
+    points = format_number(one.points, "+,.2f")
     returns = [_percent(one.industry_return), _percent(one.benchmark_return)]
     return [_sessions(one.horizon, words), str(one.known_on or "–"), points, *returns, _excess(one, words)]
 

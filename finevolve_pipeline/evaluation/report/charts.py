@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation.report.figures import Marks
+from finevolve_pipeline.evaluation.report.figures import Marks, dash
 from finevolve_pipeline.evaluation.report.words import Words
 
 Chart = Mapping[str, Any]
@@ -172,20 +172,8 @@ def session_lines(
                 continue
             line = values.loc[[(panel, label)]] if (panel, label) in values.index else values.iloc[:0]
             heights = line.set_index("session")["value"].reindex(list(sessions))
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": plain(label),
-                    "legendgroup": f"{position}",
-                    "showlegend": number == 0,
-                    "y": _numbers(heights),
-                    "yaxis": f"y{_place(number)}",
-                    "connectgaps": False,
-                    "line": {"color": colour(position), "dash": _DASHES[position % len(_DASHES)], "width": 1.7},
-                    "hovertemplate": f"%{{y:{hover}}}",
-                }
-            )
+            where = {"y": _numbers(heights), "yaxis": f"y{_place(number)}"}
+            data.append(_line(label, position, number, where, f"%{{y:{hover}}}"))
     layout: dict[str, Any] = {
         "hovermode": "x",
         "xaxis": _axis(type="category", nticks=8, anchor=f"y{_place(len(panels) - 1)}", range=_ends(sessions)),
@@ -195,6 +183,21 @@ def session_lines(
     for number, (low, high) in enumerate(_stacked(len(panels))):
         layout[f"yaxis{_place(number)}"] = _axis(domain=[low, high], anchor="x")
     return _chart(data, 110 + 180 * max(1, len(panels)), layout, sessions)
+
+
+def _line(label: str, position: int, panel: int, where: Mapping[str, Any], hover: str) -> dict[str, Any]:
+    """The trace of a line: `where` are its values and its axes, `hover` tells a point of it."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plain(label),
+        "legendgroup": f"{position}",
+        "showlegend": panel == 0,
+        **where,
+        "connectgaps": False,
+        "line": {"color": colour(position), "dash": _DASHES[dash(position, len(_DASHES))], "width": 1.7},
+        "hovertemplate": hover,
+    }
 
 
 def _ends(places: Sequence[Any]) -> list[float]:
@@ -261,10 +264,8 @@ def histogram(places: Sequence[int | str], layers: Mapping[str, Sequence[float]]
     return _chart(data, 280, layout, [plain(str(place)) for place in places])
 
 
-def forest(
-    rows: Sequence[str], layers: Mapping[str, pd.DataFrame], axis: str, hover: str = "+.4f", reference: float = 0.0
-) -> Chart:
-    """Estimates with their intervals, a row each, around a reference line.
+def forest(rows: Sequence[str], layers: Mapping[str, pd.DataFrame], axis: str, hover: str = "+.4f") -> Chart:
+    """Estimates with their intervals, a row each, around zero.
 
     Args:
         rows: names of rows, top to bottom.
@@ -272,7 +273,6 @@ def forest(
             is hollow.
         axis: what is measured, with its unit.
         hover: how numbers are written (a format of d3).
-        reference: where the line of no difference stands.
     """
     height = 0.5 / max(1, len(layers))
     data = []
@@ -321,7 +321,7 @@ def forest(
             automargin=True,
             zeroline=False,
         ),
-        "shapes": [{"type": "line", "yref": "paper", "x0": reference, "x1": reference, "y0": 0, "y1": 1, "line": line}],
+        "shapes": [{"type": "line", "yref": "paper", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "line": line}],
     }
     return _chart(data, 130 + (14 + 12 * len(layers)) * max(1, len(rows)), layout)
 
@@ -371,40 +371,6 @@ def scatter(
     return _chart(data, 380, layout)
 
 
-def heat(rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], hover: str = "+.2f") -> Chart:
-    """A value per row and column as colour, blue above zero, orange below.
-
-    Args:
-        rows: names, top to bottom.
-        columns: names, left to right.
-        values: a row each, NaN leaves a cell empty.
-        hover: how values are written (a format of d3).
-    """
-    known = [abs(value) for row in values for value in row if math.isfinite(value)]
-    largest = max(known, default=0.0) or 1.0
-    data = [
-        {
-            "type": "heatmap",
-            "x": [plain(column) for column in columns],
-            "y": [plain(row) for row in rows],
-            "z": [_numbers(row) for row in values],
-            "zmin": -largest,
-            "zmax": largest,
-            "xgap": 1,
-            "ygap": 1,
-            "colorscale": [[0, "var(--neg)"], [0.5, "var(--paper)"], [1, "var(--pos)"]],
-            "colorbar": {"thickness": 12, "outlinewidth": 0},
-            "hoverongaps": False,
-            "hovertemplate": f"%{{y}}, %{{x}}: %{{z:{hover}}}<extra></extra>",
-        }
-    ]
-    layout = {
-        "xaxis": _axis(type="category", side="top", showgrid=False),
-        "yaxis": _axis(type="category", autorange="reversed", automargin=True, showgrid=False),
-    }
-    return _chart(data, 90 + 20 * max(1, len(rows)), layout)
-
-
 def number_lines(
     series: pd.DataFrame,
     panels: Sequence[str],
@@ -423,22 +389,9 @@ def number_lines(
             if label not in drawn:
                 continue
             line = part[part["label"] == label]
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": plain(label),
-                    "legendgroup": f"{position}",
-                    "showlegend": number == 0,
-                    "x": _numbers(line["x"]),
-                    "y": _numbers(line["y"]),
-                    "xaxis": f"x{_place(number)}",
-                    "yaxis": f"y{_place(number)}",
-                    "connectgaps": False,
-                    "line": {"color": colour(position), "dash": _DASHES[position % len(_DASHES)], "width": 1.7},
-                    "hovertemplate": f"%{{x:,}}: %{{y:{hover}}}",
-                }
-            )
+            place = _place(number)
+            where = {"x": _numbers(line["x"]), "y": _numbers(line["y"]), "xaxis": f"x{place}", "yaxis": f"y{place}"}
+            data.append(_line(label, position, number, where, f"%{{x:,}}: %{{y:{hover}}}"))
     rows = -(-max(1, len(panels)) // columns)
     layout: dict[str, Any] = {"annotations": [_title(title, number) for number, title in enumerate(panels)]}
     for number in range(len(panels)):

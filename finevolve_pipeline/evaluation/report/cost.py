@@ -12,9 +12,9 @@ import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import mechanism_label
 from finevolve_pipeline.evaluation.ic import METRICS
+from finevolve_pipeline.evaluation.layout.numbers import format_count, format_ends, format_gain, format_percent
 from finevolve_pipeline.evaluation.report import charts, figures
 from finevolve_pipeline.evaluation.report.findings import Findings
-from finevolve_pipeline.evaluation.report.numbers import count, interval, signed
 from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.llm.ledger import usd
@@ -52,7 +52,7 @@ def _figure(rows: pd.DataFrame, metric: str, words: Words) -> FigureView:
     gain = words("Mean {metric} less Pipe's", metric=metric)
     name = f"cost{metric}"
     texts = [
-        [row["name"], row["backbone"], f"{row['x']:,.2f}", signed(row["y"]), interval(row["low"], row["high"])]
+        [row["name"], row["backbone"], f"{row['x']:,.2f}", format_gain(row["y"]), format_ends(row["low"], row["high"])]
         for row in points.to_dict("records")
     ]
     columns = [words("Method"), words("Backbone"), axis, gain, words("Interval")]
@@ -69,11 +69,8 @@ def _figure(rows: pd.DataFrame, metric: str, words: Words) -> FigureView:
 def cost_table(rows: pd.DataFrame, confidence: float, words: Words) -> TableView:
     """What each run took, and its mean gains."""
     texts = [_row(row) for row in rows.to_dict("records")]
-    gains = [
-        text
-        for metric in reversed(METRICS)
-        for text in (words("Mean Δ{metric}", metric=metric), words("{share} interval", share=f"{confidence:.0%}"))
-    ]
+    interval = words("{confidence} interval", confidence=format_percent(confidence))
+    gains = [text for metric in reversed(METRICS) for text in (words("Mean Δ{metric}", metric=metric), interval)]
     columns = [
         words("Run"),
         words("Sessions"),
@@ -96,16 +93,16 @@ def _row(row: Mapping[Any, Any]) -> list[str]:
     gains = [
         text
         for metric in reversed(METRICS)
-        for text in (signed(row[f"gain_{metric}"]), interval(row[f"low_{metric}"], row[f"high_{metric}"]))
+        for text in (format_gain(row[f"gain_{metric}"]), format_ends(row[f"low_{metric}"], row[f"high_{metric}"]))
     ]
     return [
         str(row["experiment"]),
-        count(row["sessions"]),
-        count(row["calls"]),
-        count(row["prompt_tokens"]),
-        count(row["cached_prompt_tokens"]),
-        count(row["completion_tokens"]),
-        count(row["reasoning_tokens"]),
+        format_count(row["sessions"]),
+        format_count(row["calls"]),
+        format_count(row["prompt_tokens"]),
+        format_count(row["cached_prompt_tokens"]),
+        format_count(row["completion_tokens"]),
+        format_count(row["reasoning_tokens"]),
         usd(float(row["cost"])),
         *gains,
     ]

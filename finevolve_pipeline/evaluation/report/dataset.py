@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from finevolve_pipeline.evaluation.dataset import DatasetFacts
+from finevolve_pipeline.evaluation.layout.numbers import format_count, format_number, format_share
 from finevolve_pipeline.evaluation.news_statistics import COUNTED, TITLE_ONLY
 from finevolve_pipeline.evaluation.published import PUBLISHED_DATASET
 from finevolve_pipeline.evaluation.report import charts, figures
 from finevolve_pipeline.evaluation.report.findings import Findings
-from finevolve_pipeline.evaluation.report.numbers import count
-from finevolve_pipeline.evaluation.report.sections import industry_names, month_table, share
+from finevolve_pipeline.evaluation.report.months import month_of, month_table
+from finevolve_pipeline.evaluation.report.names import industry_names
 from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.llm.schemas import TOPICS
@@ -53,9 +54,9 @@ def _facts(facts: DatasetFacts, words: Words) -> dict[str, str]:
         words("Articles before selection"): f"{facts.articles:,}",
         words("Articles shown to agents"): f"{facts.selected:,}",
         words("Days with news shown"): f"{facts.active_days:,}",
-        words("News per day"): "–" if math.isnan(facts.per_day) else f"{facts.per_day:,.2f}",
-        words("Importance reaches the threshold"): share(facts.important),
-        words("Largest source"): f"{source} {share(largest)}".strip(),
+        words("News per day"): format_number(facts.per_day, ",.2f"),
+        words("Importance reaches the threshold"): format_share(facts.important),
+        words("Largest source"): f"{source} {format_share(largest)}".strip(),
         words("Runs"): f"{facts.runs}",
     }
 
@@ -90,7 +91,7 @@ def _months(findings: Findings, words: Words) -> FigureView:
     layers = {source: table[source].tolist() for source in sources}
     title = words("Tagged articles by month and source")
     rows = [
-        [month, count(sum(of_month)), *(count(number) for number in of_month)]
+        [month, format_count(sum(of_month)), *(format_count(number) for number in of_month)]
         for month, of_month in zip(months, zip(*layers.values(), strict=True), strict=True)
     ]
     return FigureView(
@@ -154,7 +155,7 @@ def _counts_table(
 ) -> TableView:
     tagged, selected = layers.values()
     rows = [
-        [place, count(one), count(other), share(other / one if one else math.nan)]
+        [place, format_count(one), format_count(other), format_share(other / one if one else math.nan)]
         for place, one, other in zip(places, tagged, selected, strict=True)
     ]
     return text_table(caption, [head, *layers, words("Share shown")], rows)
@@ -182,9 +183,9 @@ def length_table(summary: pd.DataFrame, words: Words) -> TableView:
         [
             str(row["source"]) or words("All sources"),
             layers[str(row["which"])],
-            count(row["count"]),
-            share(row["title_only"]),
-            *(count(row[name]) for name in ("mean", "median", "p90", "longest")),
+            format_count(row["count"]),
+            format_share(row["title_only"]),
+            *(format_count(row[name]) for name in ("mean", "median", "p90", "longest")),
         ]
         for row in summary.to_dict("records")
         if row["count"]
@@ -236,7 +237,7 @@ def _shown_figure(findings: Findings, words: Words) -> FigureView:
     )
     sessions, labels = findings.inputs.sessions, list(lines)
     marks = findings.evaluation.marks(words)
-    by_month = series.groupby(["panel", "label", series["session"].str.slice(0, 7).rename("month")])["value"].mean()
+    by_month = series.groupby(["panel", "label", month_of(series["session"])])["value"].mean()
     return FigureView(
         "newsshown",
         title,
@@ -249,7 +250,7 @@ def _shown_figure(findings: Findings, words: Words) -> FigureView:
             labels,
             words,
             [words("Every session and industry stands in {file}.", file="tables/shown_articles.csv")],
-            "{:,.1f}",
+            ",.1f",
         ),
         charts.session_lines(series, sessions, [title], labels, marks, ",.1f"),
     )
@@ -267,9 +268,9 @@ def shown_table(findings: Findings, words: Words) -> TableView:
                 [
                     f"{industry.code} {industry_names(industry, words)}",
                     f"{articles.mean():,.1f}",
-                    count(articles.min()),
-                    count(articles.max()),
-                    share(float((articles == 0).mean())),
+                    format_count(articles.min()),
+                    format_count(articles.max()),
+                    format_share(float((articles == 0).mean())),
                     f"{part['articles_cut'].mean():,.1f}",
                 ]
             )

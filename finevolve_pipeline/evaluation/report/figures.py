@@ -120,6 +120,11 @@ def _colour(position: int) -> str:
     return _SERIES[position % len(_SERIES)]
 
 
+def dash(position: int, dashes: int) -> int:
+    """Which of so many dashes the line at a position has: lines that share a colour differ in it."""
+    return (position + position // len(_SERIES)) % dashes
+
+
 def _legend(figure: Figure, axes: Axes, columns: int) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
@@ -218,7 +223,7 @@ def session_lines(
                     range(len(sessions)),
                     line.to_numpy(dtype=float),
                     color=_colour(position),
-                    linestyle=_DASHES[position % len(_DASHES)],
+                    linestyle=_DASHES[dash(position, len(_DASHES))],
                     label=label,
                 )
             axes.axhline(0, color=_MUTED, linewidth=0.9)
@@ -296,7 +301,7 @@ def number_lines(
                 if label not in drawn:
                     continue
                 line = part[part["label"] == label]
-                style = _DASHES[position % len(_DASHES)]
+                style = _DASHES[dash(position, len(_DASHES))]
                 axes.plot(line["x"], line["y"], color=_colour(position), linestyle=style, label=label)
             axes.axhline(0, color=_MUTED, linewidth=0.9)
             axes.set_title(panels[number])

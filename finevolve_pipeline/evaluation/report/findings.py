@@ -14,7 +14,7 @@ from finevolve_pipeline.evaluation import diagnostics, learning, news_statistics
 from finevolve_pipeline.evaluation.comparison import mechanism_label
 from finevolve_pipeline.evaluation.dataset import DatasetFacts, dataset_facts
 from finevolve_pipeline.evaluation.differences import forest_rows, industry_differences
-from finevolve_pipeline.evaluation.report.sections import ROLLING, Evaluation
+from finevolve_pipeline.evaluation.report.evaluated import ROLLING, Evaluation
 from finevolve_pipeline.evaluation.stages import STAGES
 from finevolve_pipeline.spreadsheet import frame_csv
 
@@ -67,8 +67,7 @@ class Findings:
 
     def forest(self, stage: str) -> pd.DataFrame:
         """Differences from Pipe with their intervals (see `differences.forest_rows`)."""
-        evaluation = self.evaluation
-        return forest_rows(self.inputs.inference, stage, evaluation.method, evaluation.settings.confidence)
+        return forest_rows(self.inputs.inference, stage, self.evaluation.method, self.evaluation.settings.confidence)
 
     @cached_property
     def industry_differences(self) -> pd.DataFrame:

@@ -11,9 +11,15 @@ import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, mechanism_label
 from finevolve_pipeline.evaluation.ic import METRICS
+from finevolve_pipeline.evaluation.layout.numbers import (
+    format_coefficient,
+    format_ends,
+    format_gain,
+    format_p,
+    format_percent,
+)
 from finevolve_pipeline.evaluation.report import charts, figures
 from finevolve_pipeline.evaluation.report.findings import Findings
-from finevolve_pipeline.evaluation.report.numbers import interval, p_value, signed
 from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.stages import OVERALL
@@ -45,7 +51,7 @@ def _figure(findings: Findings, name: str, rows: pd.DataFrame, metric: str, back
     drawn = rows.assign(row=rows["mechanism"].map(mechanism_label), value=rows["estimate"])
     layers = {horizon_name(horizon, words): drawn[drawn["horizon"] == horizon] for horizon in horizons}
     names = list(dict.fromkeys(drawn["row"]))
-    confidence = f"{findings.evaluation.settings.confidence:.0%}"
+    confidence = format_percent(findings.evaluation.settings.confidence)
     title = words("{metric} less Pipe's, with {share} intervals", metric=metric, share=confidence)
     reading = words(
         "Right of the line: better than Pipe. An interval that crosses it is compatible with no difference. Filled: "
@@ -69,11 +75,11 @@ def forest_table(rows: pd.DataFrame, caption: str, confidence: str, words: Words
         [
             mechanism_label(str(row["mechanism"])),
             horizon_name(int(row["horizon"]), words),
-            signed(row["estimate"]),
-            interval(row["low"], row["high"]),
-            p_value(row["p"]),
-            p_value(row["p_holm"]),
-            "–" if math.isnan(row["minimum_detectable"]) else f"{row['minimum_detectable']:.4f}",
+            format_gain(row["estimate"]),
+            format_ends(row["low"], row["high"]),
+            format_p(row["p"]),
+            format_p(row["p_holm"]),
+            format_coefficient(row["minimum_detectable"]),
         ]
         for row in rows.to_dict("records")
     ]
@@ -81,7 +87,7 @@ def forest_table(rows: pd.DataFrame, caption: str, confidence: str, words: Words
         words("Method"),
         words("Horizon"),
         words("Difference"),
-        words("{share} interval", share=confidence),
+        words("{confidence} interval", confidence=confidence),
         words("p"),
         words("p (Holm)"),
         words("Detectable"),

@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, mechanism_label
+from finevolve_pipeline.evaluation.layout.numbers import format_coefficient, format_gain, format_number, format_p
+from finevolve_pipeline.evaluation.report.names import coefficient_name
 from finevolve_pipeline.evaluation.report.views import TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.stages import OVERALL
@@ -59,9 +61,9 @@ def _by_several_tests(rows: list[dict[Any, Any]], words: Words) -> TableView:
         [
             [
                 *_place(row, words),
-                _number(row["estimate"], "{:+.4f}"),
-                _number(row["standard_error"], "{:.4f}"),
-                *(_p(row[name]) for name in ("p", "p_newey_west", "p_fixed_b", "p_hansen_hodrick", "p_naive")),
+                format_gain(row["estimate"]),
+                format_coefficient(row["standard_error"]),
+                *(format_p(row[name]) for name in ("p", "p_newey_west", "p_fixed_b", "p_hansen_hodrick", "p_naive")),
             ]
             for row in rows
         ],
@@ -69,9 +71,10 @@ def _by_several_tests(rows: list[dict[Any, Any]], words: Words) -> TableView:
         [
             words(
                 "None is adjusted for the number of tests. The first is the one used above: equal-weighted cosine for "
-                "csIC, calibrated block bootstrap of dates for tsIC. Newey–West and Hansen–Hodrick reject a true null "
-                "about two to four times as often as they should here, the naive t, which takes days for independent, "
-                "about ten times; fixed-b is close."
+                "csIC, calibrated block bootstrap of dates for tsIC. In simulated runs without any difference, of 299 "
+                "sessions and horizons of 10 to 40, the others find one at 5 % so many times as often as they should: "
+                "fixed-b 1.1 to 2.4, Newey–West 1.8 to 4.3, Hansen–Hodrick 1.2 to 4.6, the naive t, which takes days "
+                "for independent, 7 to 14; further still in shorter windows."
             )
         ],
     )
@@ -86,15 +89,15 @@ def _described(rows: list[dict[Any, Any]], words: Words) -> TableView:
         [
             [
                 *_place(row, words),
-                _number(row["estimate"], "{:.4f}"),
-                _number(row["standard_error"], "{:.4f}"),
-                _number(row["effective_sample"], "{:.1f}"),
+                format_coefficient(row["estimate"]),
+                format_coefficient(row["standard_error"]),
+                format_number(row["effective_sample"], ".1f"),
                 f"{row['undefined']}",
-                _number(row["icir"], "{:.3f}"),
-                _number(row["positive_share"], "{:.0%}"),
-                _number(row["hit_rate"], "{:.1%}"),
-                _number(row["dispersion"], "{:.3f}"),
-                _number(row["coverage"], "{:.1%}"),
+                format_number(row["icir"], ".3f"),
+                format_number(row["positive_share"], ".0%"),
+                format_number(row["hit_rate"], ".1%"),
+                format_number(row["dispersion"], ".3f"),
+                format_number(row["coverage"], ".1%"),
             ]
             for row in rows
         ],
@@ -112,16 +115,4 @@ def _described(rows: list[dict[Any, Any]], words: Words) -> TableView:
 
 
 def _place(row: Mapping[Any, Any], words: Words) -> list[str]:
-    horizon, metric = row["horizon"], row["metric"]
-    where = words("{metric}, mean", metric=metric) if horizon == ALL_HORIZONS else f"{metric} {horizon}d"
-    return [mechanism_label(str(row["mechanism"])), where]
-
-
-def _number(value: float, style: str) -> str:
-    return "–" if math.isnan(value) else style.format(value)
-
-
-def _p(value: float) -> str:
-    if math.isnan(value):
-        return "–"
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
+    return [mechanism_label(str(row["mechanism"])), coefficient_name(row["metric"], row["horizon"], words)]

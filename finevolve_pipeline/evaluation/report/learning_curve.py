@@ -12,11 +12,11 @@ from typing import Any
 import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import PIPE
+from finevolve_pipeline.evaluation.layout.numbers import format_ends, format_gain, format_p, format_percent
 from finevolve_pipeline.evaluation.learning import PER_OUTCOMES
 from finevolve_pipeline.evaluation.report import charts, figures
+from finevolve_pipeline.evaluation.report.evaluated import ROLLING
 from finevolve_pipeline.evaluation.report.findings import Findings, of_backbone
-from finevolve_pipeline.evaluation.report.numbers import interval, p_value, signed
-from finevolve_pipeline.evaluation.report.sections import ROLLING
 from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.significance import significance_level
@@ -68,7 +68,7 @@ def _verdict(slopes: pd.DataFrame, labels: Mapping[str, str], confidence: float,
     if found.empty:
         return words(
             "No trend of the difference from Pipe can be told from chance (Holm-adjusted p of at least {p}).",
-            p=p_value(tested["p_holm"].min()),
+            p=format_p(tested["p_holm"].min()),
         )
     trends = [
         words("{mechanism} falls behind at {horizon} sessions (p {p})", **_trend(row, labels))
@@ -83,7 +83,7 @@ def _verdict(slopes: pd.DataFrame, labels: Mapping[str, str], confidence: float,
 
 
 def _trend(row: Mapping[Any, Any], labels: Mapping[str, str]) -> dict[str, object]:
-    return {"mechanism": labels[row["mechanism"]], "horizon": row["horizon"], "p": p_value(row["p_holm"])}
+    return {"mechanism": labels[row["mechanism"]], "horizon": row["horizon"], "p": format_p(row["p_holm"])}
 
 
 def _figure(
@@ -136,7 +136,7 @@ def block_table(findings: Findings, backbone: str, labels: Mapping[str, str], co
     rows = []
     for number, part in blocks.groupby("block", sort=True):
         numbers = [
-            signed(float(values.get((key, horizon, number), math.nan))) for horizon in horizons for key in labels
+            format_gain(float(values.get((key, horizon, number), math.nan))) for horizon in horizons for key in labels
         ]
         first = part.iloc[0]
         rows.append([f"{first['first']} – {first['last']}", f"{first['matured']:,.0f}", *numbers])
@@ -160,10 +160,10 @@ def slope_table(slopes: pd.DataFrame, labels: Mapping[str, str], confidence: flo
             labels[str(row["mechanism"])],
             f"{row['horizon']}",
             f"{row['sessions']}",
-            signed(row["slope"]),
-            interval(row["low"], row["high"]),
-            p_value(row["p"]),
-            p_value(row["p_holm"]),
+            format_gain(row["slope"]),
+            format_ends(row["low"], row["high"]),
+            format_p(row["p"]),
+            format_p(row["p_holm"]),
         ]
         for row in slopes.to_dict("records")
     ]
@@ -172,7 +172,7 @@ def slope_table(slopes: pd.DataFrame, labels: Mapping[str, str], confidence: flo
         words("Horizon"),
         words("Sessions"),
         words("Slope"),
-        words("{share} interval", share=f"{confidence:.0%}"),
+        words("{confidence} interval", confidence=format_percent(confidence)),
         words("p"),
         words("p (Holm)"),
     ]

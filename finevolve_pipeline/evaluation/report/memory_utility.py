@@ -8,10 +8,9 @@ from __future__ import annotations
 import pandas as pd
 
 from finevolve_pipeline.evaluation.comparison import mechanism_label
+from finevolve_pipeline.evaluation.layout.numbers import format_count, format_gain, format_share
 from finevolve_pipeline.evaluation.report import charts, figures
 from finevolve_pipeline.evaluation.report.findings import Findings
-from finevolve_pipeline.evaluation.report.numbers import count, signed
-from finevolve_pipeline.evaluation.report.sections import share
 from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.utility import IN_THE_END, THIRDS
@@ -93,14 +92,14 @@ def summary_table(summary: pd.DataFrame, labels: dict[Run, str], words: Words) -
         [
             labels[row["backbone"], row["mechanism"]],
             when[str(row["when"])],
-            count(row["memories"]),
-            share(row["untouched"]),
-            share(row["negative"]),
-            share(row["positive"]),
-            signed(row["q10"]),
-            signed(row["median"]),
-            signed(row["q90"]),
-            count(row["visits"]),
+            format_count(row["memories"]),
+            format_share(row["untouched"]),
+            format_share(row["negative"]),
+            format_share(row["positive"]),
+            format_gain(row["q10"]),
+            format_gain(row["median"]),
+            format_gain(row["q90"]),
+            format_count(row["visits"]),
         ]
         for row in summary.to_dict("records")
     ]

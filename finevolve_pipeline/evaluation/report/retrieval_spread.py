@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from finevolve_pipeline.evaluation.layout.numbers import format_share
 from finevolve_pipeline.evaluation.report import charts, figures
 from finevolve_pipeline.evaluation.report.findings import Findings, of_backbone
-from finevolve_pipeline.evaluation.report.sections import share
 from finevolve_pipeline.evaluation.report.views import Block, FigureView, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 
@@ -99,9 +99,9 @@ def age_table(kind: str, spread: pd.DataFrame, labels: dict[str, str], words: Wo
             [
                 labels[str(mechanism)],
                 f"{int(ages['memories'].sum()):,}",
-                *(share(_reached(ages, age)) for age in AGES),
-                share(_reached(by_quantity["matured_share"], 0)),
-                share(_reached(by_quantity["news_overlap"], 0)),
+                *(format_share(_reached(ages, age)) for age in AGES),
+                format_share(_reached(by_quantity["matured_share"], 0)),
+                format_share(_reached(by_quantity["news_overlap"], 0)),
             ]
         )
     columns = [

@@ -14,8 +14,9 @@ import pandas as pd
 
 from finevolve_pipeline.evaluation import ic
 from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, PIPE, mechanism_label
-from finevolve_pipeline.evaluation.layout import format_coefficient, format_gain
+from finevolve_pipeline.evaluation.layout.numbers import format_coefficient, format_gain, format_number
 from finevolve_pipeline.evaluation.report.inputs import ReportInputs
+from finevolve_pipeline.evaluation.report.names import coefficient_name
 from finevolve_pipeline.evaluation.report.views import TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.seeds import differences, noise_floor, samples_of_pipe
@@ -72,21 +73,17 @@ def _floor_table(backbone: str, floor: pd.DataFrame, inputs: ReportInputs, words
 def _floor_row(row: Mapping[Any, Any], words: Words) -> list[str]:
     return [
         mechanism_label(row["mechanism"]),
-        _coefficient(row["metric"], row["horizon"], words),
+        coefficient_name(row["metric"], row["horizon"], words),
         f"{row['seeds']}",
         format_coefficient(row["value"]),
         format_coefficient(row["seed_sd"]),
         format_coefficient(row["standard_error"]),
-        "–" if math.isnan(row["seed_share"]) else f"{row['seed_share']:.0%}",
+        format_number(row["seed_share"], ".0%"),
         "–" if row["mechanism"] == PIPE else format_gain(row["gain"]),
         format_coefficient(row["gain_standard_error"]),
         format_coefficient(row["floor"]),
         "–" if math.isnan(row["exceeds"]) else words("yes") if row["exceeds"] else words("no"),
     ]
-
-
-def _coefficient(metric: str, horizon: int, words: Words) -> str:
-    return words("{metric}, mean", metric=metric) if horizon == ALL_HORIZONS else f"{metric} {horizon}d"
 
 
 def _floor_notes(backbone: str, floor: pd.DataFrame, inputs: ReportInputs, words: Words) -> list[str]:
@@ -136,7 +133,7 @@ def _pairs_table(backbone: str, pairs: pd.DataFrame, inputs: ReportInputs, words
         rows.append([name, *_gains(found, columns)])
     return text_table(
         words("Pipe against Pipe, backbone {backbone}", backbone=backbone),
-        [words("Runs"), *(_coefficient(metric, horizon, words) for metric, horizon in columns)],
+        [words("Runs"), *(coefficient_name(metric, horizon, words) for metric, horizon in columns)],
         rows,
     )
 

@@ -5,14 +5,15 @@ What must not live here: HTML, computing what a variant finds (see `evaluation.s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from finevolve_pipeline.evaluation.comparison import ALL_HORIZONS, mechanism_label
+from finevolve_pipeline.evaluation.comparison import mechanism_label
+from finevolve_pipeline.evaluation.layout.numbers import format_ends, format_gain, format_percent
+from finevolve_pipeline.evaluation.report.names import horizon_name
 from finevolve_pipeline.evaluation.report.views import Cell, TableView, text_table
 from finevolve_pipeline.evaluation.report.words import Words
 from finevolve_pipeline.evaluation.sensitivity import (
@@ -24,6 +25,7 @@ from finevolve_pipeline.evaluation.sensitivity import (
     conclusions,
     survivals,
 )
+from finevolve_pipeline.evaluation.significance import significance_level
 from finevolve_pipeline.evaluation.stages import EXPLOITATION, OVERALL
 from finevolve_pipeline.settings import RulesSettings, Settings
 
@@ -234,10 +236,7 @@ class _Backbone:
         )
 
     def _place(self, place: Place) -> str:
-        return f"{mechanism_label(place.mechanism)} {place.metric} {self._horizon(place.horizon)}"
-
-    def _horizon(self, horizon: int) -> str:
-        return self._words("mean") if horizon == ALL_HORIZONS else f"{horizon}d"
+        return f"{mechanism_label(place.mechanism)} {place.metric} {horizon_name(place.horizon, self._words)}"
 
     def _moved(self, fate: Survival, place: Place, how: str) -> str:
         words = self._words
@@ -261,7 +260,7 @@ class _Backbone:
                 (
                     Cell(mechanism_label(mechanism)),
                     Cell(metric),
-                    Cell(self._horizon(horizon)),
+                    Cell(horizon_name(horizon, self._words)),
                     *(cells.get((mechanism, metric, horizon, name), Cell("–")) for name in shown),
                 )
                 for mechanism, metric, horizon in places
@@ -269,10 +268,10 @@ class _Backbone:
             numeric_from=3,
             notes=(
                 words(
-                    "▲ above and ▼ below {zero} beyond noise (Holm's adjusted p below {level:.0%}); ? not tested; "
+                    "▲ above and ▼ below {zero} beyond noise (Holm's adjusted p below {level:g}); ? not tested; "
                     "≠ another finding than the headline's.",
                     zero=words("Pipe" if quantity == "difference" else "zero"),
-                    level=1 - self._settings.evaluation.confidence,
+                    level=significance_level(self._settings.evaluation.confidence),
                 ),
             ),
         )
@@ -344,11 +343,11 @@ class _Backbone:
                 (
                     mechanism_label(row["mechanism"]),
                     row["metric"],
-                    self._horizon(row["horizon"]),
-                    _signed(sides["before_cutoff", *place]),
-                    _signed(sides["after_cutoff", *place]),
-                    _signed(row["estimate"]) + _MARKS[row["finding"]],
-                    _interval(row["low"], row["high"]),
+                    horizon_name(row["horizon"], self._words),
+                    format_gain(sides["before_cutoff", *place]),
+                    format_gain(sides["after_cutoff", *place]),
+                    format_gain(row["estimate"]) + _MARKS[row["finding"]],
+                    format_ends(row["low"], row["high"]),
                 )
             )
         confidence = self._settings.evaluation.confidence
@@ -361,7 +360,7 @@ class _Backbone:
                 words("Before"),
                 words("After"),
                 words("Change"),
-                words("Interval, {confidence:.0%}", confidence=confidence),
+                words("{confidence} interval", confidence=format_percent(confidence)),
             ),
             rows,
             numeric_from=3,
@@ -371,12 +370,4 @@ class _Backbone:
 def _cell(row: Mapping[Hashable, Any]) -> Cell:
     moved = " ≠" if row["change"] in _MOVED else ""
     strength = {"above": _HIGHLIGHT, "below": -_HIGHLIGHT}.get(row["finding"])
-    return Cell(f"{_signed(row['estimate'])}{_MARKS[row['finding']]}{moved}", strength)
-
-
-def _signed(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:+.4f}"
-
-
-def _interval(low: float, high: float) -> str:
-    return "–" if math.isnan(low) or math.isnan(high) else f"{low:+.4f} … {high:+.4f}"
+    return Cell(f"{format_gain(row['estimate'])}{_MARKS[row['finding']]}{moved}", strength)
