@@ -239,6 +239,12 @@ MEMBER_FORGERIES = [
         "its labels are said to be over open_next; bundles have close_t",
     ),
     (
+        "an interval that no test reaches",
+        edited("manifest.json", '"confidence": 0.95', '"confidence": 0.9999999999999999'),
+        "contents",
+        "manifest.json: evaluation.confidence: Input should be less than or equal to 0.9999",
+    ),
+    (
         "endless inference",
         edited("manifest.json", '_draws": 100', '_draws": 9999999'),
         "window",
@@ -612,6 +618,16 @@ def test_closes_kept_back_fail_against_own_closes(content: Content, own: OwnData
     forged = replace(content, closes=content.closes[~gone].reset_index(drop=True))
     check = OwnChecker(forged, own).closes()
     assert (check.status, check.detail) == ("failed", "2025-01-16 801980: this home has a close, the bundle has none")
+
+
+@pytest.mark.parametrize("kept", ["2025-01-02", "2025-01-15", ""], ids=["the first", "all but the last", "none"])
+def test_whole_sessions_of_closes_kept_back_fail_against_own_closes(content: Content, own: OwnData, kept: str) -> None:
+    """Not a single close of a session is as much of a hole as one that is missing."""
+    sessions = content.closes["session"]
+    forged = replace(content, closes=content.closes[sessions <= kept].reset_index(drop=True))
+    check = OwnChecker(forged, own).closes()
+    assert check.status == "failed"
+    assert check.detail.endswith("801010: this home has a close, the bundle has none")
 
 
 def test_invented_prompts_fail_against_own_news(content: Content, own: OwnData) -> None:
