@@ -39,14 +39,9 @@ from finevolve_pipeline.evaluation.bundle.gather import (
     require_complete,
     require_label_base,
 )
-from finevolve_pipeline.evaluation.bundle.leaderboard import (
-    Entry,
-    build_leaderboard,
-    entry_of,
-    refused,
-    require_own_folder,
-)
+from finevolve_pipeline.evaluation.bundle.leaderboard import build_leaderboard, require_own_folder
 from finevolve_pipeline.evaluation.bundle.own import OwnData
+from finevolve_pipeline.evaluation.bundle.standings import Entry, entry_of, refused
 from finevolve_pipeline.evaluation.bundle.verify import REACHES, Reach, Verification, verify_archive, verify_file
 from finevolve_pipeline.evaluation.comparison import PIPE
 from finevolve_pipeline.files import require_writable, write_atomically

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from finevolve_pipeline.digests import digest_bytes, digest_json
@@ -34,6 +34,7 @@ from finevolve_pipeline.evaluation.report.retrieval_spread import retrieval_bloc
 from finevolve_pipeline.evaluation.report.sections import Evaluation
 from finevolve_pipeline.evaluation.report.seeds_view import seed_tables
 from finevolve_pipeline.evaluation.report.sensitivity_page import sensitivity_view
+from finevolve_pipeline.evaluation.report.templates import environment
 from finevolve_pipeline.evaluation.report.verdict_text import verdict_sentences
 from finevolve_pipeline.evaluation.report.words import LANGUAGES, Words
 from finevolve_pipeline.spreadsheet import frame_csv
@@ -153,24 +154,15 @@ def _tables(evaluation: Evaluation) -> Mapping[str, str]:
 
 def _environment(words: Words, pages: Mapping[str, str] = MappingProxyType({})) -> Environment:
     """Templates in one language; `pages` are those that every page leads to, with their names."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # Only our own style sheet, drawings and data blocks are trusted as markup; every other text is escaped.
-    environment.filters["drawing"] = Markup
-    environment.globals |= {
-        "css": Markup((_HERE / "report.css").read_text("utf-8")),
+    made = environment(words)
+    # Of ours, data blocks are trusted as markup too.
+    made.globals |= {
         "policy": POLICY,
-        "_": words,
         "data": _data_block,
         "chart_texts": tool_texts(words),
         "pages": pages,
     }
-    return environment
+    return made
 
 
 def _data_block(name: str, value: object) -> Markup:
