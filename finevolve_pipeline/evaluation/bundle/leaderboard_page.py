@@ -123,8 +123,8 @@ def _board_view(number: int, board: Board, rows: Sequence[Standing], unlike: Col
             notes=(
                 "Models, calls and USD are the submitter's word where runs were not repeated. Files with the same "
                 "scores count once, as the one that was checked furthest, then the first by name: which of them was "
-                "first in time cannot be known. A copy with another name of a run, or a score changed in its last digit, "
-                "is not recognised.",
+                "first in time cannot be known. A copy with another name of a run, or a score changed in its last "
+                "digit, is not recognised.",
             ),
         ),
         conditions=text_table("What its runs share", ("Condition", "Value"), board.conditions, 2),
