@@ -14,6 +14,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from finevolve_pipeline.errors import FinEvolveError
 from finevolve_pipeline.processes import is_alive
 
 PARTIAL = ".partial-"
@@ -39,6 +40,21 @@ def writing_atomically(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def require_writable(path: Path) -> None:
+    """Find out before long work whether a file or folder `path` can be made; nothing is left behind.
+
+    Raises:
+        FinEvolveError: nothing can be made in the nearest folder above it that exists.
+    """
+    try:
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        probe = above / f"{PARTIAL}{os.getpid()}-{uuid.uuid4().hex[:8]}-{path.name}"
+        probe.touch()
+        probe.unlink()
+    except OSError as refused:
+        raise FinEvolveError(f"{path}: cannot be written, {refused.strerror}; name another place") from refused
 
 
 def sweep(folder: Path) -> None:

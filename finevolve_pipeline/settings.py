@@ -573,7 +573,7 @@ class EvaluationSettings(_Section):
     stage_date: dt.date | None = None
     min_industries: int = Field(ge=2)
     min_sessions: int = Field(ge=2)
-    confidence: float = Field(ge=0.5, lt=1)
+    confidence: float = Field(ge=0.5, le=0.9999)
     cosine_terms: int = Field(ge=2)
     bootstrap_draws: int = Field(ge=100)
     bootstrap_seed: int = Field(ge=0)

@@ -12,11 +12,19 @@ from typing import Literal
 
 import click
 from pydantic import ValidationError
+from rich.markup import escape
 
 from finevolve_pipeline.cli.output import Pipeline, emit_json, json_option, messages, print_table, progress_bar
 from finevolve_pipeline.digests import digest_json, source_digest
 from finevolve_pipeline.errors import MissingPartitionError
-from finevolve_pipeline.evaluation.bundle.archive import Archive, BundleError, read_archive, tar_bytes, write_archive
+from finevolve_pipeline.evaluation.bundle.archive import (
+    Archive,
+    BundleError,
+    read_archive,
+    require_own_file,
+    tar_bytes,
+    write_archive,
+)
 from finevolve_pipeline.evaluation.bundle.checks import one_line
 from finevolve_pipeline.evaluation.bundle.content import Answers
 from finevolve_pipeline.evaluation.bundle.gather import (
@@ -31,17 +39,12 @@ from finevolve_pipeline.evaluation.bundle.gather import (
     require_complete,
     require_label_base,
 )
-from finevolve_pipeline.evaluation.bundle.leaderboard import (
-    Entry,
-    build_leaderboard,
-    entry_of,
-    refused,
-    require_own_folder,
-)
+from finevolve_pipeline.evaluation.bundle.leaderboard import build_leaderboard, require_own_folder
 from finevolve_pipeline.evaluation.bundle.own import OwnData
+from finevolve_pipeline.evaluation.bundle.standings import Entry, entry_of, refused
 from finevolve_pipeline.evaluation.bundle.verify import REACHES, Reach, Verification, verify_archive, verify_file
 from finevolve_pipeline.evaluation.comparison import PIPE
-from finevolve_pipeline.files import write_atomically
+from finevolve_pipeline.files import require_writable, write_atomically
 from finevolve_pipeline.llm.cache import AnswerCache, answers_path
 from finevolve_pipeline.replay.audit import Recalling, audit
 from finevolve_pipeline.replay.clock import INPUTS
@@ -53,7 +56,7 @@ from resources.embedders import build_embedder
 SUFFIX = ".bundle.tar.gz"
 
 _PACKAGES = ("finevolve-pipeline", "numpy", "pandas", "scipy")
-_CHECKED_BY = ("finevolve_pipeline.calendar", "finevolve_pipeline.evaluation", "finevolve_pipeline.market.alpha")
+_CHECKED_BY = ("finevolve_pipeline", "resources")
 """Whose code an old verification must come from to be believed again."""
 
 _reach = click.option(
@@ -81,6 +84,10 @@ def bundle_command(
     if len(submitter) > 80 or not submitter.isprintable():
         raise click.BadParameter("at most 80 printable characters", param_hint="--submitter")
     pipeline = _recalling(Pipeline.in_force(), "use")
+    bundles = pipeline.home / "bundles"
+    require_writable(output or bundles / SUFFIX)
+    if output is not None:
+        require_own_file(output)
     require_label_base(pipeline.settings)
     chosen = _with_pipe(pipeline, [pipeline.settings.experiment(name) for name in experiments])
     sessions = pipeline.settings.benchmark.sessions
@@ -99,7 +106,7 @@ def bundle_command(
     if not found.ok:
         first = found.failures[0]
         raise RunRefusedError(f"bundle: what was packed does not verify, {first.name}: {first.detail}")
-    path = output or pipeline.home / "bundles" / f"{digest[:16]}{SUFFIX}"
+    path = output or bundles / f"{digest[:16]}{SUFFIX}"
     write_archive(path, members)
     if as_json:
         emit_json({"bundle": str(path), "digest": digest, "runs": [run.key for run in runs], "members": len(members)})
@@ -150,15 +157,20 @@ def leaderboard_command(folder: Path, output: Path | None, reach: Reach | None, 
     reach = reach or "closes"
     target = output or finevolve_home() / "leaderboard"
     require_own_folder(target)
+    require_writable(target)
+    require_writable(_verified())
     files = sorted(folder.glob(f"[!.]*{SUFFIX}"))
     if not files:
         raise MissingPartitionError(f"{folder}: holds no file *{SUFFIX}; `finevolve bundle` writes them")
     own = _own_data()
-    before = source_digest(*_CHECKED_BY), reach, _own_digest(own) if reach != "bundle" else ""
+    before = source_digest(*_CHECKED_BY), reach, _own_digest(own, reach)
     entries = []
     with progress_bar() as progress:
-        for path in progress.track(files, description="verify"):
+        task = progress.add_task("verify", total=len(files))
+        for path in files:
+            progress.update(task, description=escape(f"verify {one_line(path.name)[:21]}"))
             entries.append(_entry(path, own, reach, before))
+            progress.advance(task)
     names = build_leaderboard(target, entries)
     out = [entry for entry in entries if not entry.ok]
     if as_json:
@@ -244,9 +256,14 @@ def _own_data() -> OwnData | None:
     return OwnData(pipeline.store, pipeline.parts)
 
 
-def _own_digest(own: OwnData | None) -> str:
-    """Digest of all tables that a bundle is checked against, and of the settings."""
-    if own is None:
+def _verified() -> Path:
+    """Where this home keeps what verifying found."""
+    return finevolve_home() / "cache" / "verified"
+
+
+def _own_digest(own: OwnData | None, reach: Reach) -> str:
+    """Digest of all that a bundle is checked against: tables, settings, and answers where runs are repeated."""
+    if own is None or reach == "bundle":
         return ""
     pipeline = Pipeline.in_force()
     stored = {
@@ -254,7 +271,18 @@ def _own_digest(own: OwnData | None) -> str:
         for table in (*BARS, *INPUTS)
         for partition in pipeline.store.partitions(table)
     }
-    return digest_json({"tables": stored, "settings": pipeline.settings.digest})
+    answers = _digest_of_answers(pipeline.home) if reach == "all" else ""
+    return digest_json({"tables": stored, "settings": pipeline.settings.digest, "answers": answers})
+
+
+def _digest_of_answers(home: Path) -> str:
+    cache = AnswerCache(answers_path(home))
+    if not cache.is_there():
+        return ""
+    try:
+        return answers_digest(cache.entries()).digest
+    finally:
+        cache.close()
 
 
 def _entry(path: Path, own: OwnData | None, reach: Reach, before: tuple[str, ...]) -> Entry:
@@ -263,7 +291,7 @@ def _entry(path: Path, own: OwnData | None, reach: Reach, before: tuple[str, ...
         archive = read_archive(path)
     except BundleError as unreadable:
         return refused(one_line(path.name), one_line(str(unreadable).partition(": ")[2]))
-    kept = finevolve_home() / "cache" / "verified" / f"{digest_json([archive.digest, *before])}.json"
+    kept = _verified() / f"{digest_json([archive.digest, *before])}.json"
     known = _remembered(kept)
     if known is None:
         known = entry_of(verify_archive(path.name, archive, own, reach))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import os
 import shutil
 import uuid
@@ -20,6 +21,7 @@ from finevolve_pipeline.processes import is_alive
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 _PREVIOUS = ".previous-"
 
@@ -33,7 +35,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
     Raises:
         FinEvolveError: `target` exists and is no folder, or nothing can be written beside it.
     """
-    target = target.absolute()
+    target = target.resolve()
     if target.exists() and not target.is_dir():
         raise FinEvolveError(f"{target}: is a file, not a folder; name another place or remove it")
     temporary = target.with_name(f"{PARTIAL}{os.getpid()}-{uuid.uuid4().hex[:8]}-{target.name}")
@@ -80,7 +82,7 @@ def _clean_up(target: Path) -> None:
             shutil.rmtree(previous)
         else:
             previous.rename(target)
-    for leftover in target.parent.glob(f"{PARTIAL}*-{target.name}"):
+    for leftover in target.parent.glob(f"{PARTIAL}*-{glob.escape(target.name)}"):
         pid, _, rest = leftover.name.removeprefix(PARTIAL).partition("-")
         if rest[8:] == f"-{target.name}" and not is_alive(pid):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -96,10 +98,14 @@ def _flush(folder: Path) -> None:
 
 
 def _replace(new: Path, target: Path) -> None:
-    if not target.exists():
-        new.rename(target)
-    elif not _exchange(new, target):
-        _swap_by_renames(new, target)
+    try:
+        # Another writer may have been first just now: whether a folder is there shows when it is to be replaced.
+        os.rename(new, target)
+    except OSError as taken:
+        if taken.errno not in _TAKEN:
+            raise
+        if not _exchange(new, target):
+            _swap_by_renames(new, target)
 
 
 def _exchange(new: Path, target: Path) -> bool:

@@ -17,6 +17,8 @@ from small_world import SESSIONS, Finevolve, Outcome, contents, copied, leftover
 
 from finevolve_pipeline.evaluation.bundle.archive import read_archive, write_archive
 from finevolve_pipeline.evaluation.bundle.content import CHECKSUMS, checksums
+from finevolve_pipeline.llm.cache import About, AnswerCache, AnswerEntry, answers_path, document_of
+from finevolve_pipeline.llm.requests import Reply, Usage
 from resources.table_store import TableStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "evaluation"))
@@ -117,6 +119,27 @@ def test_a_run_whose_audit_fails_is_refused(quick: Command, ready: Path, tmp_pat
     assert line.startswith("error: bundle mem0-rules: its audit fails, chain: ")
     assert "`finevolve audit mem0-rules` has all of it" in line
     assert not (tmp_path / NAME).exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    quick: Command, complete: Path, submitted: Path
+) -> None:
+    """The audit, or a bundle's first check, would kill the process."""
+    place = submitted / "readme.txt" / "new"
+    for asked, work in (
+        (("bundle", "pipe-rules"), "finevolve_pipeline.replay.audit.audit"),
+        (("leaderboard", submitted), "finevolve_pipeline.evaluation.bundle.checks.check_checksums"),
+    ):
+        ended = quick(*asked, "--output", place / NAME, home=complete, death=(work, "before", 1)).expect(2)
+        assert ended.errors == [f"error: {place / NAME}: cannot be written, Not a directory; name another place"]
+
+
+def test_a_file_that_is_no_bundle_is_not_replaced(quick: Command, complete: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.md"
+    notes.write_text("mine")
+    ended = quick("bundle", "pipe-rules", "--output", notes, home=complete).expect(2)
+    assert ended.errors == [f"error: bundle {notes}: a file of another kind is there, and stays; name another one"]
+    assert notes.read_text() == "mine"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -261,6 +284,28 @@ def test_the_leaderboard_is_the_same_again_and_quick_where_bundles_are_known(
     first, *others = [{path.name: path.read_bytes() for path in board.iterdir()} for board in boards]
     assert set(first) == {"index.html", "leaderboard.csv", "leaderboard.json"}
     assert all(other == first for other in others)
+
+
+def test_answers_that_have_come_since_are_looked_at(
+    quick: Command, bundle: Path, complete: Path, tmp_path: Path
+) -> None:
+    """With all data a bundle's level can rise, so what was found without the answers is not believed."""
+    home = copied(complete, tmp_path / "home")
+    folder = tmp_path / "submitted"
+    folder.mkdir()
+    shutil.copy(bundle, folder / NAME)
+    asked = ("leaderboard", folder, "--against", "all", "--output", tmp_path / "board")
+    quick(*asked, home=home).expect()
+    verified = home / "cache" / "verified"
+    assert len(list(verified.iterdir())) == 1
+    quick(*asked, home=home).expect()
+    assert len(list(verified.iterdir())) == 1
+    cache = AnswerCache(answers_path(home))
+    about = About("rules", "predict", SESSIONS[0].isoformat(), "801010")
+    cache.merge([AnswerEntry(b"k" * 32, about, document_of(Reply("{}", Usage(), "stop")))])
+    cache.close()
+    quick(*asked, home=home).expect()
+    assert len(list(verified.iterdir())) == 2
 
 
 def test_a_folder_without_bundles_says_what_makes_one(quick: Command, tmp_path: Path) -> None:

@@ -214,7 +214,12 @@ MEMBER_FORGERIES = [
     ("a score of NaN", field_changed(P, 5, 3, "nan"), "contents", f"{P}: row 5: score 'nan' is no value"),
     ("an infinite score", field_changed(P, 5, 3, "inf"), "contents", f"{P}: row 5: score 'inf' is no value"),
     ("a score out of range", field_changed(P, 5, 3, "1.5"), "contents", f"{P}: row 5: score '1.5' is no value"),
-    ("a score in other digits", field_changed(P, 5, 3, "0.50"), "contents", "score '0.50' is not written as it must"),
+    (
+        "a score in other digits",
+        field_changed(P, 5, 3, "0.50"),
+        "contents",
+        "score '0.50' is not written as it must be, '0.5'",
+    ),
     ("a sentence in a field", field_changed(P, 5, 4, "利好"), "contents", "invalid '利好' is no value"),
     ("an unknown industry", field_changed(P, 5, 1, "999999"), "contents", "is out of order"),
     ("rows reordered", lines_swapped(P, 4, 5), "contents", "is out of order"),
@@ -237,6 +242,12 @@ MEMBER_FORGERIES = [
         edited("manifest.json", '"close_t"', '"open_next"'),
         "window",
         "its labels are said to be over open_next; bundles have close_t",
+    ),
+    (
+        "an interval that no test reaches",
+        edited("manifest.json", '"confidence": 0.95', '"confidence": 0.9999999999999999'),
+        "contents",
+        "manifest.json: evaluation.confidence: Input should be less than or equal to 0.9999",
     ),
     (
         "endless inference",
@@ -269,7 +280,32 @@ MEMBER_FORGERIES = [
         "contents",
         "version '2', this program",
     ),
-    ("a hidden byte", edited("manifest.json", "{\n", "{ \n"), "contents", "is not written as it must be"),
+    (
+        "a hidden byte",
+        edited("manifest.json", "{\n", "{ \n"),
+        "contents",
+        "manifest.json: is not written as it must be, line 1: '{ ' where '{' must stand",
+    ),
+    (
+        "a manifest in one line",
+        lambda m: {**m, "manifest.json": json.dumps(json.loads(m["manifest.json"])).encode()},
+        "contents",
+        'manifest.json: is not written as it must be, line 1: \'{"cache": ',
+    ),
+    (
+        "a line more",
+        lambda m: {**m, "manifest.json": m["manifest.json"] + b"\n"},
+        "contents",
+        "stands behind its end",
+    ),
+    (
+        "a blank in a day",
+        edited("runs/2/days.jsonl", '"parent":', '"parent": '),
+        "contents",
+        """runs/2/days.jsonl: line 1 is not written as it must be, ' """,
+    ),
+    ("a source that is a sentence", field_changed("news.csv", 1, 1, "某公司大涨"), "contents", "is no value of that"),
+    ("news of no day", field_changed("news.csv", 1, 0, "2025-02-30"), "news", "2025-02-30"),
     ("another head", edited("manifest.json", '"head": "', '"head": "0'), "chain", "its chain ends elsewhere"),
     ("other settings", edited("manifest.json", '"learning_rate": 0.3', '"learning_rate": 0.4'), "chain", "settings or"),
     ("other news", edited("manifest.json", '"news": "', '"news": "0'), "settings", "the dataset's digest is not"),
@@ -612,6 +648,16 @@ def test_closes_kept_back_fail_against_own_closes(content: Content, own: OwnData
     forged = replace(content, closes=content.closes[~gone].reset_index(drop=True))
     check = OwnChecker(forged, own).closes()
     assert (check.status, check.detail) == ("failed", "2025-01-16 801980: this home has a close, the bundle has none")
+
+
+@pytest.mark.parametrize("kept", ["2025-01-02", "2025-01-15", ""], ids=["the first", "all but the last", "none"])
+def test_whole_sessions_of_closes_kept_back_fail_against_own_closes(content: Content, own: OwnData, kept: str) -> None:
+    """Not a single close of a session is as much of a hole as one that is missing."""
+    sessions = content.closes["session"]
+    forged = replace(content, closes=content.closes[sessions <= kept].reset_index(drop=True))
+    check = OwnChecker(forged, own).closes()
+    assert check.status == "failed"
+    assert check.detail.endswith("801010: this home has a close, the bundle has none")
 
 
 def test_invented_prompts_fail_against_own_news(content: Content, own: OwnData) -> None:

@@ -10,16 +10,9 @@ import pytest
 from report_page import HOSTILE, Page
 
 from finevolve_pipeline.errors import FinEvolveError
-from finevolve_pipeline.evaluation.bundle.leaderboard import (
-    Board,
-    Entry,
-    Row,
-    Value,
-    build_leaderboard,
-    refused,
-    standings,
-)
-from finevolve_pipeline.evaluation.bundle.verify import SELF_CONSISTENT
+from finevolve_pipeline.evaluation.bundle.leaderboard import build_leaderboard
+from finevolve_pipeline.evaluation.bundle.standings import Board, Entry, Row, Value, refused, standings
+from finevolve_pipeline.evaluation.bundle.verify import REPEATED, SELF_CONSISTENT
 
 BOARD = Board(
     first_session="2025-01-02",
@@ -54,12 +47,19 @@ def row(mechanism: str, ts: float | None, cs: float | None, p: float | None = 0.
     )
 
 
-def entry(file: str, *rows: Row, board: Board = BOARD, runs: str = "", submitter: str = "") -> Entry:
+def entry(
+    file: str,
+    *rows: Row,
+    board: Board = BOARD,
+    runs: str = "",
+    submitter: str = "",
+    level: str = SELF_CONSISTENT,
+) -> Entry:
     return Entry(
         file=file,
         digest=file,
         runs=runs or file,
-        level=SELF_CONSISTENT,
+        level=level,
         problem="",
         submitter=submitter,
         board=board,
@@ -108,6 +108,33 @@ def test_runs_that_are_sent_twice_count_once_whoever_sends_them() -> None:
         entry("again", row("mem0", 0.1, 0.1), runs="one"),
     ]
     assert ranks(entries) == [(1, "mem0", "again")]
+
+
+def test_of_files_with_the_same_runs_the_one_that_was_checked_furthest_counts_and_the_others_are_named(
+    tmp_path: Path,
+) -> None:
+    entries = [
+        entry("a copy", row("mem0", 0.1, 0.1), runs="one", submitter="Eve"),
+        entry("the run", row("mem0", 0.1, 0.1), runs="one", submitter="Ada", level=REPEATED),
+    ]
+    assert ranks(entries) == [(1, "mem0", "the run")]
+    build_leaderboard(tmp_path / "board", entries)
+    assert "a copy (Eve)" in Page((tmp_path / "board" / "index.html").read_text("utf-8")).text
+    document = json.loads((tmp_path / "board" / "leaderboard.json").read_text("utf-8"))
+    assert [run["same_runs"] for run in document["boards"][0]["runs"]] == [["a copy"]]
+
+
+def test_tables_that_differ_in_a_setting_name_it(tmp_path: Path) -> None:
+    boards = [
+        BOARD.model_copy(update={"digest": digest * 32, "conditions": (("news", "n"), ("min_sessions", number))})
+        for digest, number in (("a", "20"), ("b", "30"))
+    ]
+    build_leaderboard(tmp_path / "two", [entry(board.digest, PIPE, board=board) for board in boards])
+    text = Page((tmp_path / "two" / "index.html").read_text("utf-8")).text
+    assert "What differs between the tables of this page is here: min_sessions 20." in text
+    assert "What differs between the tables of this page is here: min_sessions 30." in text
+    build_leaderboard(tmp_path / "one", [entry("a", PIPE, board=boards[0])])
+    assert "What differs" not in Page((tmp_path / "one" / "index.html").read_text("utf-8")).text
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,16 @@ def write_archive(path: Path, members: Mapping[str, bytes]) -> Archive:
     return Archive(dict(members), hashlib.sha256(tar).hexdigest())
 
 
+def require_own_file(path: Path) -> None:
+    """Raises `BundleError` where a bundle would replace a file that is none."""
+    if not path.exists():
+        return
+    try:
+        read_archive(path)
+    except BundleError:
+        raise BundleError(f"bundle {path}: a file of another kind is there, and stays; name another one") from None
+
+
 def read_archive(path: Path) -> Archive:
     """Unpack a file in memory.
 

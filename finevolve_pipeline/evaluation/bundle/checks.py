@@ -361,6 +361,8 @@ class Checker:
     def news(self) -> str:
         """Counts of articles by day and source; fewer are selected than there are."""
         news = self.content.news
+        for day in news["day"].drop_duplicates():
+            calendar.parse_day(day)
         many = news[news["selected"] > news["articles"]]
         if len(many):
             raise Refuted(f"news of {many.iloc[0]['day']} {many.iloc[0]['source']}: more selected than there are")

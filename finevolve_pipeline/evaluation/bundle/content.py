@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import pandas as pd
@@ -33,7 +34,6 @@ from finevolve_pipeline.evaluation.bundle.sheets import (
     DAY,
     DIGEST,
     MEMORY,
-    NAME,
     Sheet,
     SheetError,
     count_column,
@@ -43,7 +43,7 @@ from finevolve_pipeline.evaluation.bundle.sheets import (
     words_column,
 )
 from finevolve_pipeline.replay.journal import APPEND, MATURE, Manifest
-from finevolve_pipeline.settings import LARGEST_SEED, EvaluationSettings, Experiment
+from finevolve_pipeline.settings import LARGEST_SEED, SOURCE_ID, EvaluationSettings, Experiment
 from finevolve_pipeline.tables import LEFT_OUT, SHORTENED, WHOLE
 
 FORMAT = "finevolve-bundle"
@@ -120,7 +120,7 @@ CLOSE_SHEET = Sheet(
     ("session", "code"),
 )
 NEWS_SHEET = Sheet(
-    (text_column("day", DAY), text_column("source", NAME), count_column("articles"), count_column("selected")),
+    (text_column("day", DAY), text_column("source", SOURCE_ID), count_column("articles"), count_column("selected")),
     ("day", "source"),
 )
 FIGURE_SHEETS: Mapping[str, Sheet] = {
@@ -335,15 +335,26 @@ def _header(data: bytes) -> Header:
         if value.get("version") != VERSION:
             raise ContentError(f"{MANIFEST}: version {str(value.get('version'))[:20]!r}, this program reads {VERSION}")
         header = Header.model_validate(value)
-        is_canonical = header.text() == data
+        canonical = header.text()
     except ValidationError as broken:
         first = broken.errors()[0]
         raise ContentError(f"{MANIFEST}: {'.'.join(map(str, first['loc']))}: {first['msg'][:120]}") from None
     except (ValueError, RecursionError) as broken:
         raise ContentError(f"{MANIFEST}: no JSON ({str(broken)[:80]})") from None
-    if not is_canonical:
-        raise ContentError(f"{MANIFEST}: is not written as it must be")
+    if canonical != data:
+        raise ContentError(f"{MANIFEST}: is not written as it must be, {_first_odd_line(data, canonical)}")
     return header
+
+
+def _first_odd_line(data: bytes, canonical: bytes) -> str:
+    """Where a text leaves the one form that it may have: keys in order, one to a line, indented by one blank each."""
+    mine, wanted = data.decode("utf-8", "replace").split("\n"), canonical.decode().split("\n")
+    for number, (told, line) in enumerate(zip_longest(mine, wanted), start=1):
+        if told != line:
+            if line is None or told is None:
+                return f"line {number}: {'is not there' if told is None else 'stands behind its end'}"
+            return f"line {number}: {told[:60]!r} where {line[:60]!r} must stand"
+    return "its bytes are no plain text"
 
 
 def _sheet(members: Mapping[str, bytes], name: str, sheet: Sheet) -> pd.DataFrame:
@@ -387,9 +398,13 @@ def _days(data: bytes, member: str) -> Iterator[tuple[Manifest, str]]:
             value = json.loads(line)
             link = value.pop("link")
             day = Manifest.model_validate(value)
-            is_canonical = isinstance(link, str) and _day_line(day, link) == line
+            canonical = _day_line(day, link) if isinstance(link, str) else ""
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ContentError(f"{member}: line {number} is no manifest of a day") from None
-        if not is_canonical:
-            raise ContentError(f"{member}: line {number} is not written as it must be")
+        if canonical != line:
+            at = next(n for n, pair in enumerate(zip_longest(line, canonical)) if pair[0] != pair[1])
+            raise ContentError(
+                f"{member}: line {number} is not written as it must be, {line[at : at + 40]!r} where "
+                f"{canonical[at : at + 40]!r} must stand"
+            )
         yield day, link

@@ -7,6 +7,7 @@ run is repeated, and must come out row by row.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import CacheMissError, FinEvolveError
 from finevolve_pipeline.evaluation.bundle.checks import Check, NotRun, Refuted, checked
@@ -88,43 +90,38 @@ class OwnChecker:
                 yield checked(f"own prompts {run_.key}", partial(self._prompts, run_))
 
     def _closes(self) -> str:
-        closes = self._content.closes
-        known = 0
-        for session, rows in closes.groupby("session", sort=False):
-            mine = self._own_closes(str(session))
-            for code, told in zip(rows["code"].tolist(), rows["close"].tolist(), strict=True):
-                own = mine.get(code, math.nan)
-                if math.isnan(own):
-                    continue
+        told: dict[str, dict[str, float]] = {}
+        for session, code, close in self._content.closes.itertuples(index=False, name=None):
+            told.setdefault(session, {})[code] = close
+        header, known = self._content.header, 0
+        # A run reads the closes of its whole window, so a session without any was left out like a single close.
+        last = dt.date.fromisoformat(max([header.last_session.isoformat(), *told]))
+        for day in calendar.sessions_between(header.first_session, last):
+            session = day.isoformat()
+            theirs = told.get(session, {})
+            for code, close in self._own_closes(session).items():
+                if code not in theirs:
+                    raise Refuted(f"{session} {code}: this home has a close, the bundle has none")
                 known += 1
-                if not math.isclose(own, told, rel_tol=CLOSE_TOLERANCE):
-                    raise Refuted(f"{session} {code}: close {told} in the bundle, {own} in this home")
-        if known < len(closes):
+                if not math.isclose(close, theirs[code], rel_tol=CLOSE_TOLERANCE):
+                    raise Refuted(f"{session} {code}: close {theirs[code]} in the bundle, {close} in this home")
+        number = len(self._content.closes)
+        if known < number or not known:
             raise NotRun(
-                f"this home has {known} of {len(closes)} closes, which agree; `finevolve fetch market` or `finevolve "
+                f"this home has {known} of {number} closes, which agree; `finevolve fetch market` or `finevolve "
                 "import market`, then `finevolve run`, bring the others"
             )
-        missing = self._kept_back()
-        if missing:
-            raise Refuted(f"{missing}: this home has a close, the bundle has none")
         return f"{known} closes are those of this home"
 
     def _own_closes(self, session: str) -> dict[str, float]:
+        """Closes that this home knows, by code."""
         found: dict[str, float] = {}
         for table in BARS:
             if self._reader.digest(table, session) is not None:
                 frame = self._reader.read(table, session)
-                found |= dict(zip(frame["code"].tolist(), frame["close"].tolist(), strict=True))
+                known = frame[frame["close"].notna()]
+                found |= dict(zip(known["code"].tolist(), known["close"].tolist(), strict=True))
         return found
-
-    def _kept_back(self) -> str:
-        """A close that the bundle lacks on a session it covers, so that labels are missing; empty if there is none."""
-        told = set(zip(self._content.closes["session"], self._content.closes["code"], strict=True))
-        for session in sorted({session for session, _ in told}):
-            for code, close in self._own_closes(session).items():
-                if not math.isnan(close) and (session, code) not in told:
-                    return f"{session} {code}"
-        return ""
 
     def _parts(self, run_: Run) -> Parts:
         """What the run would be made of here. Raises `NotRun` where it would be another run."""

@@ -153,7 +153,8 @@ class Sheet:
             except (ValueError, OverflowError):
                 raise SheetError(f"row {number}: {column.name} {cell[:60]!r} is no value of that column") from None
             if column.write(value) != cell:
-                raise SheetError(f"row {number}: {column.name} {cell[:60]!r} is not written as it must be")
+                one = column.write(value)[:60]
+                raise SheetError(f"row {number}: {column.name} {cell[:60]!r} is not written as it must be, {one!r}")
             values.append(value)
         return values
 
@@ -170,8 +171,8 @@ class Sheet:
             before = key
 
 
-DAY = r"\d{4}-\d{2}-\d{2}"
-CODE = r"\d{6}"
+DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+CODE = r"[0-9]{6}"
 MEMORY = rf"{DAY}/{CODE}(/[A-Za-z0-9_.-]{{1,24}}){{0,3}}"
 DIGEST = r"[0-9a-f]{32}"
 NAME = r"[\w.@-]{1,120}"
