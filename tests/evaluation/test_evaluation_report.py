@@ -204,10 +204,10 @@ def test_where_differences_were_tested_the_page_begins_with_the_verdict(small: R
     verdict = text.index("Mem0 lies above Pipe in csIC (+0.031, 95 % interval 0.021 to 0.041, adjusted p 0.01)")
     assert verdict < text.index("Window 2025-01-02")
     assert "Intervals and p-values Differences from Pipe, Overall, Spearman" in text
-    assert re.search(r"\+ Mem0 csIC 10d \S+ \+0.0210 to \+0.0410 0.001 0.010 0.005", text)
+    assert re.search(r"\+ Mem0 10d csIC \S+ \[\+0.0210, \+0.0410\] 0.001 0.010 0.005", text)
     chinese = Page((built.folder / "index.zh.html").read_text("utf-8")).text
     assert "Mem0 的 csIC 高于 Pipe" in chinese
-    assert "+0.0210 至 +0.0410" in chinese
+    assert "[+0.0210, +0.0410]" in chinese
 
 
 def test_the_page_has_every_section_and_the_papers_own_table(page: Page) -> None:
