@@ -195,6 +195,7 @@ def test_synth_prints_commands_that_work(anywhere: Finevolve, tmp_path: Path) ->
 SHORT_DEMO = [("shorten_demo", ["2025-01-08"])]
 
 
+@pytest.mark.slow
 def test_the_demo_runs_everything_and_prints_one_document(anywhere: Finevolve, tmp_path: Path) -> None:
     home = tmp_path / "demo"
     told = anywhere("demo", "--json", home=home, changes=SHORT_DEMO).expect()
@@ -454,6 +455,7 @@ def test_homes_never_touch_each_other(finevolve: Command, complete: Path, tmp_pa
     assert contents(complete) == before
 
 
+@pytest.mark.slow
 def test_an_experiment_that_cheats_is_named_and_costs_the_others_nothing(finevolve: Command, tmp_path: Path) -> None:
     world = write_small_world(tmp_path / "world", mechanisms=["pipe", "oracle_canary", "zero"])
     home, config = tmp_path / "home", world / "finevolve.toml"

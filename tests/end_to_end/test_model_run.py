@@ -179,6 +179,7 @@ def stored_before(bench: Bench, before: Counter[str]) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_an_outage_stops_the_run_with_one_line_and_no_hole_and_the_next_goes_on(
     bench: Bench, server: ModelServer
 ) -> None:
@@ -202,6 +203,7 @@ def test_an_outage_stops_the_run_with_one_line_and_no_hole_and_the_next_goes_on(
     assert max(asked(server).values()) == 1
 
 
+@pytest.mark.slow
 def test_failures_on_the_way_are_counted_in_the_manifest_and_change_no_prediction(
     bench: Bench, server: ModelServer
 ) -> None:

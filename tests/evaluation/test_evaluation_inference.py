@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -217,10 +218,12 @@ def test_levels_and_differences_are_two_families_and_undefined_tests_belong_to_n
             np.testing.assert_allclose(tested[column], multipletests(tested["p"], method=method)[1], atol=1e-14)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_holm_is_that_of_statsmodels(p: list[float]) -> None:
-    np.testing.assert_allclose(holm_adjusted(np.array(p)), multipletests(p, method="holm")[1], atol=1e-15)
+    with patch("gc.collect"):  # statsmodels collects all garbage of the process at each call
+        theirs = multipletests(p, method="holm")[1]
+    np.testing.assert_allclose(holm_adjusted(np.array(p)), theirs, atol=1e-15)
 
 
 def test_the_order_of_runs_and_their_company_change_nothing() -> None:

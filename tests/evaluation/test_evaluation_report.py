@@ -193,6 +193,7 @@ def test_the_page_shows_the_headline_table_and_says_that_nothing_was_tested(inpu
     assert "Overall, Spearman, common cells" in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_where_differences_were_tested_the_page_begins_with_the_verdict(small: ReportInputs, tmp_path: Path) -> None:
     tested = inference(
         level("pipe", "csIC", 10, 0.01, p_holm=1.0),
@@ -312,6 +313,7 @@ def test_the_policy_allows_no_network_and_no_script_but_files_of_the_folder() ->
     assert set(directives) == {"default-src", "script-src", "style-src", "base-uri", "form-action"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_text_can_end_a_block_of_data(tmp_path: Path) -> None:
     settings = world_settings("2025-02-28", experiments={"mechanisms": ["pipe", "mem0"], "backbones": ["rules"]})
     inputs = world(settings, truth=False)
@@ -387,6 +389,7 @@ def test_figures_in_files_are_those_of_the_matrix(inputs: ReportInputs, built: R
     assert mine == pytest.approx(theirs, abs=1e-12)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_headline_method_is_a_setting(tmp_path: Path) -> None:
     settings = world_settings("2025-02-28", evaluation={"headline": "pearson"})
     inputs = world(settings, truth=False)
@@ -409,6 +412,7 @@ def test_a_report_of_nothing_yet_can_be_built(tmp_path: Path) -> None:
         assert sentence in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_without_pipe_and_a_horizon_without_labels_are_said_in_words(tmp_path: Path) -> None:
     settings = world_settings("2025-02-28", experiments={"mechanisms": ["mem0"], "backbones": ["rules"]})
     inputs = world(settings)
@@ -611,6 +615,7 @@ def test_what_was_retrieved_is_shown_with_its_numbers_and_what_came_of_it(case: 
         assert told in case.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_experience_that_no_model_saw_is_told_from_what_was_shown(small: ReportInputs, tmp_path: Path) -> None:
     memories = (
         retrieved(1),
@@ -639,6 +644,7 @@ def test_a_reflection_of_today_has_no_similarity_and_no_utility(case: Page) -> N
     assert told in case.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_of_many_sources_the_newest_are_named_and_the_others_counted(small: ReportInputs, tmp_path: Path) -> None:
     days = [f"2025-05-{day:02}" for day in (6, 7, 8, 9, 12)]
     sources = tuple(Source(f"{day}/801170", (Scored(0.1, "", THEN[0]),)) for day in days)
@@ -661,6 +667,7 @@ def test_articles_that_no_run_saw_are_marked(case: Page, case_source: str) -> No
     assert case.text.count("进口下降") == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_that_were_shown_less_news_are_named(small: ReportInputs, tmp_path: Path) -> None:
     runs = (case_run("pipe", (0.1, 0.1, 0.1)), case_run("mem0", (0.1, 0.1, 0.1), articles=1, articles_cut=2))
     built = build_report(tmp_path / "r", with_cases(small, paper_case(runs=runs, absent=())))
@@ -670,6 +677,7 @@ def test_runs_that_were_shown_less_news_are_named(small: ReportInputs, tmp_path:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_case_without_news_says_so(small: ReportInputs, tmp_path: Path) -> None:
     runs = (case_run("pipe", (0.1, 0.1, 0.1), articles=0, articles_cut=0, key_factor="", logic_chain=""),)
     built = build_report(tmp_path / "r", with_cases(small, paper_case(news=(), runs=runs)))
@@ -678,6 +686,7 @@ def test_a_case_without_news_says_so(small: ReportInputs, tmp_path: Path) -> Non
     assert "(No reasoning was given.)" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_backbones_are_named_where_there_are_several(small: ReportInputs, tmp_path: Path) -> None:
     other = dataclasses.replace(
         case_run("pipe", (0.1, 0.1, 0.1)), experiment=Experiment(mechanism="pipe", backbone="b")
@@ -688,6 +697,7 @@ def test_backbones_are_named_where_there_are_several(small: ReportInputs, tmp_pa
     assert "Nothing was retrieved by Pipe on rules, Pipe on b." in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_case_page_has_the_reports_policy_and_no_markup_of_others(small: ReportInputs, tmp_path: Path) -> None:
     text = " ".join(HOSTILE)
     study = paper_case(
@@ -744,6 +754,7 @@ def test_equal_cases_give_equal_bytes(small: ReportInputs, with_case: ReportFile
     assert other.digest != with_case.digest
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_without_a_case_says_why(small: ReportInputs, tmp_path: Path) -> None:
     built = build_report(tmp_path / "r", dataclasses.replace(small, choice=Choice((), ("801170 2025-05-30",))))
     assert not [name for name in built.names if name.startswith("cases/")]
@@ -777,6 +788,7 @@ def test_retrieval_is_summed_up_by_kind_too() -> None:
     assert math.isnan(reflection["similarity"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_retrieval_table_tells_kinds_and_leaves_out_similarities_that_there_are_not(
     small: ReportInputs, tmp_path: Path
 ) -> None:
