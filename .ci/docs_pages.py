@@ -1,9 +1,9 @@
 """Hooks of the site of documentation: files of the checkout that are pages too, and links that leave the site.
 
-A guide that stands beside the code it is about (`crawlers/README.md`) is a page of the site without a second copy. Links
-are written for a reader of the checkout; here one to a published file leads to its page, and one to any other file of
-the checkout becomes the file's name, since the project has no public address to link to. What leads nowhere is left as
-it is, and the strict build refuses it.
+A guide that stands beside the code it is about (`crawlers/README.md`) is a page of the site without a second copy.
+Links are written for a reader of the checkout; here one to a published file leads to its page, and one to any other
+file of the checkout becomes the file's name, since the project has no public address to link to. What leads nowhere is
+left as it is, and the strict build refuses it.
 """
 
 from __future__ import annotations
