@@ -9,10 +9,10 @@ import pytest
 
 from finevolve_pipeline import tables
 from finevolve_pipeline.errors import MissingPartitionError, TableError
-from finevolve_pipeline.graph import Table
+from finevolve_pipeline.graph import Table, code_version
 from resources.table_store import TableStore
 
-BARS = Table("industry_bars", tables.Bars, ("2025-01-02",), lambda *_: (), lambda *_: pd.DataFrame(), "v1")
+BARS = Table("industry_bars", tables.Bars, ("2025-01-02",), lambda *_: (), lambda *_: pd.DataFrame(), code_version())
 
 
 def bars(close: float = 100.0) -> pd.DataFrame:
@@ -41,7 +41,7 @@ def test_the_digest_is_of_the_content_and_not_of_the_recipe(store: TableStore) -
 
 
 def test_times_come_back_in_shanghai(store: TableStore) -> None:
-    table = Table("raw_news", tables.RawNews, (), lambda *_: (), lambda *_: pd.DataFrame(), "v1")
+    table = Table("raw_news", tables.RawNews, (), lambda *_: (), lambda *_: pd.DataFrame(), code_version())
     row = {
         "source": "cls",
         "source_id": "1",
