@@ -191,7 +191,7 @@ def awaited(due: Collection[tuple[str, str]]) -> tuple[Cause, ...]:
     by_table: dict[str, list[str]] = {}
     for name, key in sorted(due):
         by_table.setdefault(name, []).append(key)
-    return tuple(Cause("upstream", name, "due before it", tuple(keys)) for name, keys in by_table.items())
+    return tuple(Cause("upstream", name, "is due before it", tuple(keys)) for name, keys in by_table.items())
 
 
 def recorded(instance: dg.DagsterInstance, asset: str) -> dict[str, str]:

@@ -175,7 +175,7 @@ class Reason:
         if kind == "input":
             return f"{name} {span(self.inputs)} {change}"
         if kind == "upstream":
-            return f"rests on {name} {span(self.inputs)}, {change}"
+            return f"rests on {name} {span(self.inputs)}, which {change}"
         if kind == "setting":
             return f"settings.{name} {change}"
         return f"code {name} {change}" if kind == "code" else change

@@ -8,7 +8,7 @@ import importlib.util
 import math
 import os
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -105,11 +105,23 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
         rows,
     )
     for table, own in because.items():
-        for reason in own:
-            results.print(f"{table} {span(reason.partitions)}: {reason.words}")
+        for line in _causes(own):
+            results.print(f"{table} {line}")
     for facts in replays.values():
         if facts["refused"]:
             results.print(facts["refused"])
+
+
+def _causes(reasons: Sequence[Reason]) -> Iterator[str]:
+    """A line for every reason; what the same partitions wait for stands in one line."""
+    waiting: dict[tuple[str, ...], list[str]] = {}
+    for reason in reasons:
+        if reason.cause.kind == "upstream":
+            waiting.setdefault(reason.partitions, []).append(f"{reason.cause.name} {span(reason.inputs)}")
+        else:
+            yield f"{span(reason.partitions)}: {reason.words}"
+    for partitions, names in waiting.items():
+        yield f"{span(partitions)}: rests on what is due before it: {', '.join(names)}"
 
 
 def _report(pipeline: Pipeline, due: Collection[tuple[str, str]]) -> tuple[Freshness, tuple[Reason, ...]]:
