@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import dagster as dg
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from asset_world import DAYS, AssetWorld
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from assets.planning import RunFailed
+from assets.planning import RunFailed, freshness
 from finevolve_pipeline.graph import SINGLE
 
 NEWS = ("articles", "tagged_articles", "benchmark_news")
