@@ -265,7 +265,7 @@ def _from_the_first_due(
         for built in building:
             while (look := waiting.popleft()).key != built.partition:
                 yield from _reused(table, look)
-            stored = store.write(table, look.key, built.frame, look.recipe.digest)
+            stored = store.write(table, look.key, built.frame, look.recipe.digest, look.recipe.parts)
             metadata = {"preview": preview(built.frame), **describe(built.frame), **built.facts}
             yield _made(look.key, stored, False, metadata)
     for look in waiting:

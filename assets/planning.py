@@ -22,6 +22,7 @@ from finevolve_pipeline.errors import CalendarError, FinEvolveError, MissingPart
 from finevolve_pipeline.graph import LANDING, SINGLE, Graph
 from finevolve_pipeline.news.window import window_days
 from finevolve_pipeline.processes import process_mark
+from finevolve_pipeline.recipes import Cause, Reason, causes, reasons
 from resources.table_store import TableStore
 
 RANGE_START = "dagster/asset_partition_range_start"
@@ -59,6 +60,11 @@ class Freshness:
     def due(self) -> tuple[str, ...]:
         """Stale and missing partitions, in order."""
         return tuple(sorted((*self.stale, *self.missing)))
+
+    @property
+    def places(self) -> frozenset[tuple[str, str]]:
+        """The same, each with the table's name."""
+        return frozenset((self.table, key) for key in self.due)
 
 
 def asked_sessions(graph: Graph, first: dt.date | None, last: dt.date | None) -> tuple[dt.date, ...]:
@@ -150,14 +156,42 @@ def freshness(
     return Freshness(name, len(keys), len(keys) - len(stale) - len(missing), tuple(stale), tuple(missing))
 
 
-def standing(graph: Graph, store: TableStore, wanted: Wanted) -> list[Freshness]:
-    """How all tables stand, upstream first, each seeing what is due above it."""
-    due: set[tuple[str, str]] = set()
+def standing(
+    graph: Graph, store: TableStore, wanted: Wanted, layers: Sequence[Layer], above: Set[tuple[str, str]] = frozenset()
+) -> list[Freshness]:
+    """How the tables of some layers stand, upstream first, each seeing what is due above it.
+
+    `above`: (table, partition) that are due before these layers.
+    """
+    due = set(above)
     found: list[Freshness] = []
-    for name in graph.tables:
-        found.append(freshness(graph, store, wanted, name, due))
-        due.update((name, key) for key in found[-1].due)
+    for layer in layers:
+        for name in layer.tables:
+            found.append(freshness(graph, store, wanted, name, due))
+            due |= found[-1].places
     return found
+
+
+def why(graph: Graph, store: TableStore, found: Freshness, due: Set[tuple[str, str]]) -> tuple[Reason, ...]:
+    """Why partitions of a table are stale, those with the same cause together; `due` as `freshness` had it."""
+    table = graph.tables[found.table]
+    told: dict[str, tuple[Cause, ...]] = {}
+    for key in found.stale:
+        stored, recipe = store.stored(table.name, key), table.recipe(key, store)
+        differs = stored is None or stored.recipe != recipe.digest
+        told[key] = (
+            *(causes(store.parts(table.name, key), recipe.parts) if differs else ()),
+            *awaited(due & {(item.table, item.partition) for item in table.inputs(key, store)}),
+        )
+    return reasons(told)
+
+
+def awaited(due: Collection[tuple[str, str]]) -> tuple[Cause, ...]:
+    """The causes of resting on (table, partition) that are due."""
+    by_table: dict[str, list[str]] = {}
+    for name, key in sorted(due):
+        by_table.setdefault(name, []).append(key)
+    return tuple(Cause("upstream", name, "is due before it", tuple(keys)) for name, keys in by_table.items())
 
 
 def recorded(instance: dg.DagsterInstance, asset: str) -> dict[str, str]:

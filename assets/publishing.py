@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from finevolve_pipeline import calendar, tables
-from finevolve_pipeline.digests import digest_json, source_digest
+from finevolve_pipeline.digests import canonical_json, digest_json, source_digest
 from finevolve_pipeline.embedding import NoVectors
 from finevolve_pipeline.errors import MissingPartitionError
 from finevolve_pipeline.evaluation import utility
@@ -29,11 +29,12 @@ from finevolve_pipeline.evaluation.report import build_report
 from finevolve_pipeline.evaluation.report.inputs import PlantedTruth, ReportInputs
 from finevolve_pipeline.evaluation.spending import usage_table
 from finevolve_pipeline.files import write_atomically
-from finevolve_pipeline.graph import SINGLE, Graph
+from finevolve_pipeline.graph import SINGLE, Graph, Recipe
 from finevolve_pipeline.mechanisms.memrl import UtilityMechanism
 from finevolve_pipeline.mechanisms.registry import code_digest, mechanism_class, mechanism_settings
 from finevolve_pipeline.news.coverage_table import CoverageTable
-from finevolve_pipeline.replay.runner import Parts
+from finevolve_pipeline.recipes import UNTOLD, Cause, Parts, Version, causes
+from finevolve_pipeline.replay import runner
 from resources.backbones import build_backbone
 from resources.coverage_store import CoverageStore
 from resources.table_store import TableStore
@@ -81,29 +82,49 @@ def news_coverage(graph: Graph, store: TableStore) -> CoverageTable:
     return CoverageStore(store.home).table(graph.settings.news.sources, store.landing.news_counts())
 
 
-def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> str:
-    """Digest of everything the report is made of."""
+def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> Recipe:
+    """Everything the report is made of."""
     settings = graph.settings
     names = ("alpha", "label_bases", "ic_matrix", "comparison", "inference", "sensitivity")
     tables_used = [(name, SINGLE) for name in names]
     tables_used += [("replay", experiment.key) for experiment in settings.all_experiments]
     for name in ("tagged_articles", "benchmark_news", "news_window", "matured_alpha"):
         tables_used += [(name, key) for key in graph.tables[name].partitions]
-    inputs = {f"{name}/{key}": digest for name, key in tables_used if (digest := store.digest(name, key)) is not None}
+    inputs: dict[str, dict[str, str | None]] = {"news coverage": {SINGLE: digest_json(coverage.document())}}
+    for name, key in tables_used:
+        if (digest := store.digest(name, key)) is not None:
+            inputs.setdefault(name, {})[key] = digest
     kinds = {name: mechanism_class(name, settings.mechanisms[name]) for name in settings.experiments.mechanisms}
-    code = {"report": source_digest(*_MADE_BY), **{name: code_digest(kind) for name, kind in kinds.items()}}
-    return digest_json({"code": code, "settings": settings.digest, "inputs": inputs, "coverage": coverage.document()})
+    code = {
+        **{name: source_digest(name) for name in _MADE_BY},
+        **{f"of mechanism {name}": code_digest(kind) for name, kind in kinds.items()},
+    }
+    version = Version(code, settings.model_dump(mode="json"))
+    whole = digest_json({"code": version.digest, "inputs": inputs})
+    return Recipe(whole, (), Parts.of(version, "", inputs))
 
 
 def report_is_fresh(graph: Graph, store: TableStore) -> bool:
     """Whether there is a report, made from what is stored now."""
+    return report_causes(graph, store) == ()
+
+
+def report_causes(graph: Graph, store: TableStore) -> tuple[Cause, ...] | None:
+    """Why the report is stale, nothing if it is fresh; None if there is none."""
     if not (store.home / "report").is_dir():
-        return False
+        return None
     try:
-        recipe = (store.home / RECIPE).read_text("utf-8")
+        text = (store.home / RECIPE).read_text("utf-8")
     except FileNotFoundError:
-        return False
-    return recipe == report_recipe(graph, store, news_coverage(graph, store))
+        return (Cause("unknown", "", "its writing was interrupted"),)
+    now = report_recipe(graph, store, news_coverage(graph, store))
+    try:
+        kept = json.loads(text)
+    except ValueError:
+        kept = None
+    if not isinstance(kept, dict):
+        return (UNTOLD,)
+    return () if kept["digest"] == now.digest else causes(Parts.from_document(kept["parts"]), now.parts)
 
 
 def stored_inference(store: TableStore) -> pd.DataFrame:
@@ -152,7 +173,8 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             utilities=_utilities(graph, store),
         ),
     )
-    write_atomically(store.home / RECIPE, recipe.encode())
+    kept = {"digest": recipe.digest, "parts": recipe.parts.document()}
+    write_atomically(store.home / RECIPE, canonical_json(kept).encode())
     return Published(str(written.folder), len(written.names), written.digest)
 
 
@@ -160,7 +182,7 @@ def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], told: p
     settings = graph.settings
     nothing_compared = NoVectors(settings.embedder.dimensions)
     parts = {
-        experiment: Parts(
+        experiment: runner.Parts(
             settings,
             store,
             build_backbone(experiment.backbone, settings, store.home, experiment.key),

@@ -46,7 +46,7 @@ def replay_code_version(graph: Graph) -> str:
             "prompts": settings.prompts.model_dump(mode="json", exclude={"article_tokens"}),  # those of tagging
             "embedder": settings.embedder.model_dump(mode="json"),
         },
-    )
+    ).digest
 
 
 def by_experiment(keys: Sequence[str]) -> dict[str, list[dt.date]]:

@@ -30,7 +30,7 @@ from assets.planning import Materialiser
 from finevolve_pipeline.cli.dagster_home import open_instance
 from finevolve_pipeline.definitions import build_defs
 from finevolve_pipeline.embedding import HashingEmbedder
-from finevolve_pipeline.graph import Table
+from finevolve_pipeline.graph import Table, code_version
 from finevolve_pipeline.llm.requests import Backbone, Call, Reply
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.stand_in import StandIn
@@ -94,7 +94,7 @@ def stored_tables(reader: MemoryReader, home: Path) -> TableStore:
     store = TableStore(home)
     contracts = {"news_window": NewsWindow, "matured_alpha": Outcomes}
     for (name, partition), frame in reader.frames.items():
-        table = Table(name, contracts[name], (partition,), lambda *_: (), lambda *_, f=frame: f, "benchmark")
+        table = Table(name, contracts[name], (partition,), lambda *_: (), lambda *_, f=frame: f, code_version())
         store.write(table, partition, frame, "benchmark")
     return store
 

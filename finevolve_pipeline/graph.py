@@ -2,7 +2,7 @@
 
 The Dagster assets, `finevolve status` and `finevolve audit` all read this one description. A stored partition
 carries a *recipe*: the digests of its inputs and of the code and settings that made it. It is fresh while the
-recipe equals the present one.
+recipe equals the present one; `recipes` tells what differs where it does not.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Protocol
 import pandas as pd
 
 from finevolve_pipeline import calendar, tables
-from finevolve_pipeline.digests import digest_json, source_digest
+from finevolve_pipeline.digests import digest_json, digest_text, source_digest
 from finevolve_pipeline.errors import MissingPartitionError
 from finevolve_pipeline.evaluation import comparison, ic, inference, sensitivity
 from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.requests import Backbone
 from finevolve_pipeline.market import alpha
 from finevolve_pipeline.news import deduplicate, select, tag, window
+from finevolve_pipeline.recipes import Parts, Version
 from finevolve_pipeline.settings import Experiment, Settings
 
 
@@ -70,10 +71,17 @@ Stream = Callable[[Iterator[str], TableReader], Generator[Built, None, None]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a partition would be made of now; `absent` lists required inputs that do not exist."""
+    """What a partition would be made of now.
+
+    Attributes:
+        digest: of all of it.
+        absent: required inputs that do not exist.
+        parts: what it is made of, to tell causes.
+    """
 
     digest: str
     absent: tuple[Input, ...]
+    parts: Parts
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ class Table:
         partitions: all partition keys, oldest first.
         inputs: what a partition is built from, given what exists.
         build: makes a partition; reads its inputs from the given reader and nothing else.
-        code_version: digest of the code and settings that can change the result.
+        version: the code and settings that can change the result.
         stream: makes many partitions together, where that is quicker than one after the other.
     """
 
@@ -95,8 +103,13 @@ class Table:
     partitions: tuple[str, ...]
     inputs: Callable[[str, TableReader], tuple[Input, ...]]
     build: Build
-    code_version: str
+    version: Version
     stream: Stream | None = None
+
+    @property
+    def code_version(self) -> str:
+        """Digest of the code and settings that can change the result."""
+        return self.version.digest
 
     def build_many(self, partitions: Iterator[str], reader: TableReader) -> Generator[Built, None, None]:
         """Make partitions, in the order of their keys; close the generator to give up those under way."""
@@ -107,16 +120,19 @@ class Table:
             yield Built(partition, self.build(partition, reader))
 
     def recipe(self, partition: str, reader: TableReader) -> Recipe:
-        """The present recipe of a partition."""
-        digests: dict[str, str | None] = {}
+        """The present recipe of a partition. An optional input that does not exist is no part of it."""
+        digests: dict[str, dict[str, str | None]] = {}
         absent: list[Input] = []
         for item in self.inputs(partition, reader):
             digest = reader.digest(item.table, item.partition)
-            if digest is None and not item.optional:
+            if digest is None and item.optional:
+                continue
+            if digest is None:
                 absent.append(item)
-            digests[f"{item.table}/{item.partition}"] = digest
-        made_by = {"code": self.code_version, "contract": str(tables.arrow_schema(self.contract))}
-        return Recipe(digest_json({**made_by, "inputs": digests}), tuple(absent))
+            digests.setdefault(item.table, {})[item.partition] = digest
+        columns = digest_text(str(tables.arrow_schema(self.contract)))
+        whole = digest_json({"code": self.code_version, "columns": columns, "inputs": digests})
+        return Recipe(whole, tuple(absent), Parts.of(self.version, columns, digests))
 
     def require_inputs(self, partition: str, recipe: Recipe) -> None:
         """Raises `MissingPartitionError` naming the first absent input and what makes it."""
@@ -138,9 +154,12 @@ LANDING = "landing_"
 """Prefix of the tables that imports fill: landing_news, landing_industry_bars, landing_benchmark_bars."""
 
 
-def code_version(*modules: str, settings: Mapping[str, object] | None = None) -> str:
-    """Digest of modules (see `digests.source_digest`) and of the settings they read."""
-    return digest_json({"code": source_digest(*modules), "settings": dict(settings or {})})
+def code_version(
+    *modules: str, settings: Mapping[str, object] | None = None, templates: Mapping[str, str] | None = None
+) -> Version:
+    """Modules (see `digests.source_digest`), the settings they read, by path, and digests of prompt templates by
+    name."""
+    return Version({**{name: source_digest(name) for name in modules}, **(templates or {})}, dict(settings or {}))
 
 
 def news_key(day: dt.date, source: str) -> str:
@@ -254,7 +273,7 @@ class Graph:
             code_version(
                 "finevolve_pipeline.news.clean",
                 "finevolve_pipeline.news.deduplicate",
-                settings=self.settings.news.deduplicate.model_dump(),
+                settings={"news.deduplicate": self.settings.news.deduplicate.model_dump()},
             ),
         )
 
@@ -262,6 +281,7 @@ class Graph:
         settings = self.settings.tagging
         model = Model(self.tagger, self.settings.prompts)
         in_flight = tag.requests_under_way(self.settings, settings.backbone)
+        made_by = tag.tagger(model, settings.batch)
 
         def stream(keys: Iterator[str], reader: TableReader) -> Generator[Built, None, None]:
             days = ((key, reader.read("articles", key)) for key in keys)
@@ -287,7 +307,8 @@ class Graph:
                 "finevolve_pipeline.llm.schemas",
                 "finevolve_pipeline.llm.untrusted",
                 "finevolve_pipeline.universe",
-                settings={"tagger": tag.tagger_identity(model, settings.batch)},
+                settings={"tagging.backbone": model.backbone.name, **made_by.settings},
+                templates={f"prompt templates of tagging ({model.prompts.language})": made_by.templates},
             ),
             stream,
         )
@@ -302,7 +323,7 @@ class Graph:
             lambda key, reader: select.select(reader.read("tagged_articles", key), news),
             code_version(
                 "finevolve_pipeline.news.select",
-                settings={"min_importance": news.min_importance, "market_wide": news.market_wide},
+                settings={"news.min_importance": news.min_importance, "news.market_wide": news.market_wide},
             ),
         )
 
@@ -324,7 +345,7 @@ class Graph:
             _keys(self.sessions),
             inputs,
             build,
-            code_version("finevolve_pipeline.news.window", settings={"window": news.window.model_dump()}),
+            code_version("finevolve_pipeline.news.window", settings={"news.window": news.window.model_dump()}),
         )
 
     def _bars(self, name: str) -> Table:
@@ -365,7 +386,7 @@ class Graph:
             _keys(self.sessions),
             inputs,
             build,
-            code_version("finevolve_pipeline.market.alpha", settings={"horizons": horizons}),
+            code_version("finevolve_pipeline.market.alpha", settings={"benchmark.horizons": list(horizons)}),
         )
 
     def _label_inputs(self) -> tuple[Input, ...]:
@@ -382,11 +403,12 @@ class Graph:
         industry, benchmark = (_concatenated(found, tables.Bars) for found in frames.values())
         return industry, benchmark
 
-    def _label_version(self, **settings: object) -> str:
-        horizons, window = self.settings.benchmark.horizons, _keys((self.sessions[0], self.sessions[-1]))
-        return code_version(
-            "finevolve_pipeline.market.alpha", settings={"horizons": horizons, "sessions": window, **settings}
-        )
+    def _label_version(self, settings: Mapping[str, object]) -> Version:
+        benchmark = {
+            "benchmark.horizons": list(self.settings.benchmark.horizons),
+            "benchmark.sessions": list(_keys((self.sessions[0], self.sessions[-1]))),
+        }
+        return code_version("finevolve_pipeline.market.alpha", settings={**benchmark, **settings})
 
     def _alpha(self) -> Table:
         horizons, base = self.settings.benchmark.horizons, self.settings.evaluation.label_base
@@ -396,7 +418,7 @@ class Graph:
             (SINGLE,),
             lambda _, __: self._label_inputs(),
             lambda _, reader: alpha.excess_returns(self.sessions, horizons, *self._label_bars(reader), base),
-            self._label_version(base=base),
+            self._label_version({"evaluation.label_base": base}),
         )
 
     def _label_bases(self) -> Table:
@@ -407,10 +429,10 @@ class Graph:
             (SINGLE,),
             lambda _, __: self._label_inputs(),
             lambda _, reader: alpha.label_bases(self.sessions, horizons, *self._label_bars(reader)),
-            self._label_version(),
+            self._label_version({}),
         )
 
-    def _evaluation_version(self) -> str:
+    def _evaluation_version(self, *modules: str, settings: Mapping[str, object] | None = None) -> Version:
         return code_version(
             "finevolve_pipeline.evaluation.ic",
             "finevolve_pipeline.evaluation.stages",
@@ -418,9 +440,11 @@ class Graph:
             "finevolve_pipeline.evaluation.inference",
             "finevolve_pipeline.evaluation.long_run",
             "finevolve_pipeline.evaluation.bootstrap",
+            *modules,
             settings={
-                **self.settings.evaluation.model_dump(mode="json", exclude={"cases"}),
-                "industries": list(self.settings.benchmark.codes),
+                "evaluation": self.settings.evaluation.model_dump(mode="json", exclude={"cases"}),
+                "benchmark.industries": list(self.settings.benchmark.codes),
+                **(settings or {}),
             },
         )
 
@@ -486,17 +510,18 @@ class Graph:
         def build(_: str, reader: TableReader) -> pd.DataFrame:
             return sensitivity.sensitivity(self._runs(reader), reader.read("label_bases", SINGLE), self.settings)
 
-        cutoffs = {name: day.isoformat() for name, day in self.settings.knowledge_cutoffs.items()}
+        declared = self.settings.knowledge_cutoffs.items()
+        cutoffs = {name: {"knowledge_cutoff": day.isoformat()} for name, day in declared}
         return Table(
             "sensitivity",
             tables.Sensitivity,
             (SINGLE,),
             inputs,
             build,
-            code_version(
+            self._evaluation_version(
                 "finevolve_pipeline.evaluation.sensitivity",
                 "finevolve_pipeline.evaluation.significance",
-                settings={"evaluation": self._evaluation_version(), "knowledge_cutoffs": cutoffs},
+                settings={"backbones": cutoffs},
             ),
         )
 

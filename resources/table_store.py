@@ -1,15 +1,19 @@
 """Stored tables: one parquet file a partition under `<home>/tables/<table>/`, written atomically.
 
 A file carries its content digest and its recipe (see `finevolve_pipeline.graph`) in the parquet metadata, so that
-status and resume never read the rows. Inputs from imports (`landing_*`) and from the replay are read through the
+status and resume never read the rows. Beside the recipe's digest stand its parts, which tell why a partition is stale.
+Inputs from imports (`landing_*`) and from the replay are read through the
 same interface.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -17,15 +21,18 @@ import pyarrow.parquet as pq
 
 from finevolve_pipeline import tables
 from finevolve_pipeline.contracts import table_of
-from finevolve_pipeline.digests import digest_table
+from finevolve_pipeline.digests import canonical_json, digest_table
 from finevolve_pipeline.errors import MissingPartitionError, TableError
 from finevolve_pipeline.files import parquet_bytes, write_atomically
 from finevolve_pipeline.graph import LANDING, Table
+from finevolve_pipeline.recipes import Parts
 from finevolve_pipeline.replay.journal import ReplayStore
 from resources.landing import Landing
 
 _DIGEST = b"finevolve.digest"
 _RECIPE = b"finevolve.recipe"
+_MADE_BY = b"finevolve.made_by"
+_INPUTS = b"finevolve.inputs"
 
 
 @dataclass(frozen=True)
@@ -64,17 +71,34 @@ class TableStore:
             TableError: the file is there and is no table of this store.
         """
         path = self.path(table, partition)
+        facts = self._metadata(path)
+        if facts is None:
+            return None
+        found = facts.metadata or {}
+        if _DIGEST not in found:
+            raise TableError(f"{path}: carries no digest, so it was not written here; delete it and run again")
+        return Stored(found[_DIGEST].decode(), found[_RECIPE].decode(), facts.num_rows, path.stat().st_size)
+
+    def parts(self, table: str, partition: str) -> Parts | None:
+        """What a stored partition was made of; None if there is none, or if it was made before parts were kept.
+
+        Raises:
+            TableError: the file is there and is not readable.
+        """
+        facts = self._metadata(self.path(table, partition))
+        found = (facts.metadata if facts is not None else None) or {}
+        if _MADE_BY not in found:
+            return None
+        return Parts.from_document({**json.loads(found[_MADE_BY]), "inputs": _unpacked(found[_INPUTS].decode())})
+
+    def _metadata(self, path: Path) -> Any:
+        """Parquet's metadata of a file, None if there is none."""
         try:
-            facts = pq.read_metadata(path)
-            size = path.stat().st_size
+            return pq.read_metadata(path)
         except FileNotFoundError:
             return None
         except (pa.ArrowInvalid, OSError) as broken:
             raise TableError(f"{path}: not readable ({broken}); delete it and run again") from broken
-        found = facts.metadata or {}
-        if _DIGEST not in found:
-            raise TableError(f"{path}: carries no digest, so it was not written here; delete it and run again")
-        return Stored(found[_DIGEST].decode(), found[_RECIPE].decode(), facts.num_rows, size)
 
     def digest(self, table: str, partition: str) -> str | None:
         """Content digest of a partition, None if it does not exist."""
@@ -131,8 +155,17 @@ class TableStore:
         frame: pd.DataFrame = found.cast(chosen).to_pandas()
         return frame
 
-    def write(self, table: Table, partition: str, frame: pd.DataFrame, recipe: str) -> Stored:
+    def write(
+        self, table: Table, partition: str, frame: pd.DataFrame, recipe: str, parts: Parts | None = None
+    ) -> Stored:
         """Hold the frame to its contract and store it; the old file stays until the new one is whole.
+
+        Args:
+            table: the table.
+            partition: its key.
+            frame: its rows.
+            recipe: digest of what it was made of.
+            parts: what that was; None: nobody can tell later why it is stale.
 
         Raises:
             TableError: the frame breaks the table's contract.
@@ -140,6 +173,20 @@ class TableStore:
         columns = {str(name): frame[name] for name in frame.columns}
         arrow = table_of(columns, table.contract, f"{table.name} {partition}")
         digest = digest_table(arrow)
-        data = parquet_bytes(arrow, {_DIGEST.decode(): digest, _RECIPE.decode(): recipe})
+        metadata = {_DIGEST: digest, _RECIPE: recipe}
+        if parts is not None:
+            made_by = parts.document()
+            inputs = made_by.pop("inputs")
+            metadata |= {_MADE_BY: canonical_json(made_by), _INPUTS: _packed(inputs)}
+        data = parquet_bytes(arrow, {name.decode(): value for name, value in metadata.items()})
         write_atomically(self.path(table.name, partition), data)
         return Stored(digest, recipe, len(arrow), len(data))
+
+
+def _packed(value: Mapping[str, Any]) -> str:
+    """JSON as compressed text; equal values give equal texts. Labels read hundreds of partitions."""
+    return base64.b85encode(pa.compress(canonical_json(value).encode(), "zstd", asbytes=True)).decode()
+
+
+def _unpacked(text: str) -> Any:
+    return json.loads(pa.CompressedInputStream(pa.BufferReader(base64.b85decode(text)), "zstd").read())

@@ -8,13 +8,15 @@ import importlib.util
 import math
 import os
 import platform
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import click
 import pandas as pd
 
-from assets.planning import standing, want
+from assets.planning import EVALUATION_LAYERS, INPUT_LAYERS, Freshness, awaited, standing, want, why
+from assets.publishing import report_causes
 from finevolve_pipeline import calendar
 from finevolve_pipeline.cli.crawl import probe_sources
 from finevolve_pipeline.cli.output import (
@@ -27,9 +29,10 @@ from finevolve_pipeline.cli.output import (
     results,
 )
 from finevolve_pipeline.errors import FinEvolveError, MissingPartitionError
-from finevolve_pipeline.graph import LANDING
+from finevolve_pipeline.graph import LANDING, SINGLE
 from finevolve_pipeline.market.alpha import excess_returns
 from finevolve_pipeline.mechanisms.registry import hidden_entry_points, section_doubts
+from finevolve_pipeline.recipes import Reason, reasons, span
 from finevolve_pipeline.replay.clock import INPUTS
 from finevolve_pipeline.replay.runner import verify
 from finevolve_pipeline.settings import ModelSettings, Settings, config_path
@@ -41,12 +44,19 @@ from finevolve_pipeline.universe import INDUSTRIES, industry
 @click.option("--to", "last", type=Day(), help="Last session (default: the window's last).")
 @json_option
 def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -> None:
-    """What is there, what is missing, what is stale, by asset and experiment."""
+    """What is there, what is missing, what is stale and why, by asset and experiment."""
     pipeline = Pipeline.in_force()
     wanted = want(pipeline.graph, pipeline.store, first, last)
-    assets = standing(pipeline.graph, pipeline.store, wanted)
+    graph, store = pipeline.graph, pipeline.store
+    assets = standing(graph, store, wanted, INPUT_LAYERS)
     doubtful = {key for a in assets if a.table in INPUTS for key in a.stale}
     replays = {key: _replayed(pipeline, key, wanted.sessions, doubtful) for key in wanted.experiments}
+    due = {place for a in assets for place in a.places} | {("replay", key) for key in replays if replays[key]["next"]}
+    assets += standing(graph, store, wanted, EVALUATION_LAYERS, due)
+    due.update(place for a in assets for place in a.places)
+    because = {a.table: why(graph, store, a, due) for a in assets if a.stale}
+    report, because["report"] = _report(pipeline, due)
+    assets.append(report)
     if as_json:
         emit_json(
             {
@@ -54,7 +64,13 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
                 "first_session": wanted.sessions[0],
                 "last_session": wanted.sessions[-1],
                 "assets": {
-                    a.table: {"wanted": a.wanted, "fresh": a.fresh, "stale": a.stale, "missing": a.missing}
+                    a.table: {
+                        "wanted": a.wanted,
+                        "fresh": a.fresh,
+                        "stale": a.stale,
+                        "missing": a.missing,
+                        "why": [reason.document() for reason in because.get(a.table, ())],
+                    }
                     for a in assets
                 },
                 "experiments": replays,
@@ -88,9 +104,34 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
         ["asset", "wanted", "fresh", "stale", "missing", "first due"],
         rows,
     )
+    for table, own in because.items():
+        for line in _causes(own):
+            results.print(f"{table} {line}")
     for facts in replays.values():
         if facts["refused"]:
             results.print(facts["refused"])
+
+
+def _causes(reasons: Sequence[Reason]) -> Iterator[str]:
+    """A line for every reason; what the same partitions wait for stands in one line."""
+    waiting: dict[tuple[str, ...], list[str]] = {}
+    for reason in reasons:
+        if reason.cause.kind == "upstream":
+            waiting.setdefault(reason.partitions, []).append(f"{reason.cause.name} {span(reason.inputs)}")
+        else:
+            yield f"{span(reason.partitions)}: {reason.words}"
+    for partitions, names in waiting.items():
+        yield f"{span(partitions)}: rests on what is due before it: {', '.join(names)}"
+
+
+def _report(pipeline: Pipeline, due: Collection[tuple[str, str]]) -> tuple[Freshness, tuple[Reason, ...]]:
+    """How the report stands, and why it is stale; `due` is all that is due before it."""
+    found = report_causes(pipeline.graph, pipeline.store)
+    if found is None:
+        return Freshness("report", 1, 0, (), (SINGLE,)), ()
+    told = (*found, *awaited(due))
+    stale = (SINGLE,) if told else ()
+    return Freshness("report", 1, 1 - len(stale), stale, ()), reasons(dict.fromkeys(stale, told))
 
 
 def _replayed(pipeline: Pipeline, key: str, sessions: tuple[dt.date, ...], doubtful: set[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from finevolve_pipeline.cli.output import Pipeline, emit_json, json_option, prin
 from finevolve_pipeline.errors import InputError
 from finevolve_pipeline.evaluation.agreement import Agreement, agreement, read_labelled, read_labels, tag_labelled
 from finevolve_pipeline.llm.asking import Model
-from finevolve_pipeline.news.tag import Tagging, requests_under_way, tagger_identity
+from finevolve_pipeline.news.tag import Tagging, requests_under_way, tagger
 from resources.backbones import build_backbone
 
 PROJECT_LABELS = Path(__file__).resolve().parents[2] / "tests" / "golden" / "telegraph_labels.csv"
@@ -55,7 +55,7 @@ def agreement_command(articles: Path, labels: Path | None, backbone: str | None,
         emit_json(
             {
                 "backbone": name,
-                "tagger": tagger_identity(model, batch),
+                "tagger": tagger(model, batch).identity,
                 "labelled": len(labelled.labels),
                 "agreement": asdict(figures),
                 "tagging": tagging.facts,

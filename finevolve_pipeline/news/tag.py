@@ -105,17 +105,40 @@ class Tagging:
         }
 
 
-def tagger_identity(model: Model, batch: int) -> str:
-    """The tagger as `tagged_articles.tagger` names it: the backbone's name, and a digest of it and of its prompts."""
+@dataclass(frozen=True)
+class Tagger:
+    """All that can change a tag.
+
+    Attributes:
+        identity: as `tagged_articles.tagger` names it: the backbone's name, and a digest of it and of its prompts.
+        settings: values by their path in the settings, the backbone's identity under `tagging.tagger`.
+        templates: digest of the prompt templates.
+    """
+
+    identity: str
+    settings: Mapping[str, object]
+    templates: str
+
+
+def tagger(model: Model, batch: int) -> Tagger:
+    """The tagger that a model makes, asked about `batch` articles at a time."""
+    backbone, prompts = model.backbone.identity, model.prompts
+    templates = prompt_templates_digest(prompts.language, ("common", "tag"))
     said: dict[str, object] = {
-        "backbone": model.backbone.identity,
-        "language": model.prompts.language,
-        "article_tokens": model.prompts.article_tokens,
-        "templates": prompt_templates_digest(model.prompts.language, ("common", "tag")),
+        "backbone": backbone,
+        "language": prompts.language,
+        "article_tokens": prompts.article_tokens,
+        "templates": templates,
     }
     if batch > 1:
         said["batch"] = batch
-    return f"{model.backbone.name}:{digest_json(said)[:12]}"
+    settings = {
+        "tagging.tagger": backbone,
+        "prompts.language": prompts.language,
+        "prompts.article_tokens": prompts.article_tokens,
+        "tagging.batch": batch,
+    }
+    return Tagger(f"{model.backbone.name}:{digest_json(said)[:12]}", settings, templates)
 
 
 def requests_under_way(settings: Settings, backbone: str) -> int:
@@ -147,7 +170,7 @@ def tag_days(
             days before the one concerned came out.
         UniverseError: a given industry is none of the 31.
     """
-    identity = tagger_identity(model, batch)
+    identity = tagger(model, batch).identity
     desk = _Desk(days, model, batch, in_flight)
     with asyncio.Runner() as runner:
         try:

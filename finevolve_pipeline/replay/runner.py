@@ -35,6 +35,7 @@ from finevolve_pipeline.mechanisms.registry import (
     sample_seed,
 )
 from finevolve_pipeline.mechanisms.seeding import combined, seeded
+from finevolve_pipeline.recipes import differences
 from finevolve_pipeline.replay.called import Calling
 from finevolve_pipeline.replay.clock import INPUTS, Gateway, Visible
 from finevolve_pipeline.replay.day import Chain, Execution, apply_events, replay_day
@@ -331,7 +332,8 @@ class _Run:
         manifest = self._store.manifest(self._experiment.key, session)
         if manifest.identity != self._identity_digest:
             stored = self._store.identity(self._experiment.key) or {}
-            what = _first_difference(stored, self._identity) or "identity.json is not the one it was made with"
+            first = next(differences(stored, self._identity), None)
+            what = str(first or "identity.json is not the one it was made with")
             raise self._mismatch(session, f"made with other settings or code: {what}", self._window[0])
         if manifest.parent != parent:
             raise self._mismatch(
@@ -477,14 +479,3 @@ def _trajectory(
         logic_chain=rows[0]["logic_chain"],
         references=references,
     )
-
-
-def _first_difference(before: object, now: object, path: str = "") -> str:
-    """Where two JSON values differ first, in words; empty if nowhere."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for key in sorted({*before, *now}):
-            found = _first_difference(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
-            if found:
-                return found
-        return ""
-    return "" if before == now else f"{path} was {before!r} and is {now!r}"

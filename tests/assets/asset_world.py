@@ -102,5 +102,6 @@ class AssetWorld:
 
 
 def _named(cause: StaleCause) -> str:
-    assert cause.dependency is not None
+    if cause.dependency is None:
+        return cause.asset_key.to_user_string()
     return f"{cause.dependency.asset_key.to_user_string()} {cause.dependency.partition_key}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import dagster as dg
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from asset_world import DAYS, AssetWorld
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from assets.planning import RunFailed
+from assets.planning import RunFailed, freshness
 from finevolve_pipeline.graph import SINGLE
 
 NEWS = ("articles", "tagged_articles", "benchmark_news")
@@ -108,6 +109,35 @@ def test_a_changed_input_makes_its_own_day_stale_and_no_other(world: AssetWorld)
     world.materialise(["tagged_articles", "benchmark_news"], day)
     for name in NEWS:
         assert world.stale(name, world.keys(name)) == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "instead_of"),
+    [
+        ("[news]\nmin_importance = 9", "[news]"),
+        ("confidence = 0.9\nmin_sessions", "min_sessions"),
+        ('[backbones.rules]\nkind = "rules"\nknowledge_cutoff = 2025-01-07\n[experiments]', "[experiments]"),
+        ('"sina", "yicai"]', '"sina"]'),
+    ],
+    ids=["threshold", "evaluation", "knowledge cutoff", "source"],
+)
+def test_dagster_calls_stale_what_status_says_other_settings_made_so(
+    world: AssetWorld, more: str, instead_of: str, tmp_path: Path
+) -> None:
+    """Code and settings are one code version to Dagster. What waits for a stale asset is not stale to it itself: its
+    own digests will tell."""
+    text = world.config.read_text()
+    assert text.count(instead_of) == 1
+    (tmp_path / "finevolve.toml").write_text(text.replace(instead_of, more))
+    with AssetWorld.at(world.home, tmp_path / "finevolve.toml") as changed:
+        ours = {
+            name: freshness(changed.graph, changed.store, changed.wanted, name).stale for name in changed.graph.tables
+        }
+        dagsters = {name: changed.stale(name, changed.keys(name)) for name in changed.graph.tables}
+        for name, stale in dagsters.items():
+            of_code = [key or SINGLE for key, causes in stale.items() if ("has a new code version", name) in causes]
+            assert tuple(of_code) == ours[name], name
+        assert any(ours.values()) == ("yicai" not in more)
 
 
 def test_a_day_replayed_anew_makes_the_next_day_stale(world: AssetWorld) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from assets.partitioned import Before, Presentation, table_asset
 from finevolve_pipeline.errors import InputError
-from finevolve_pipeline.graph import Input, Table
+from finevolve_pipeline.graph import Input, Table, code_version
 from finevolve_pipeline.tables import Bars
 from resources.observer import Silent
 from resources.table_store import TableStore
@@ -23,7 +23,7 @@ TABLE = Table(
     KEYS,
     lambda key, _: (Input("landing_industry_bars", key),),
     lambda key, reader: reader.read("landing_industry_bars", key),
-    "1",
+    code_version(),
 )
 
 

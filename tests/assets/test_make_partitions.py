@@ -13,7 +13,7 @@ import pytest
 
 from assets.partitioned import Made, make_partitions
 from finevolve_pipeline.errors import BackboneError, MissingPartitionError
-from finevolve_pipeline.graph import Built, Input, Stream, Table, TableReader
+from finevolve_pipeline.graph import Built, Input, Stream, Table, TableReader, code_version
 from finevolve_pipeline.tables import Bars
 from resources.table_store import TableStore
 
@@ -32,8 +32,12 @@ class World:
 
     def __init__(self, home: Path, together: bool) -> None:
         self.store = TableStore(home)
-        self.source = Table("industry_bars", Bars, KEYS, lambda key, reader: (), lambda key, reader: bars(key), "1")
-        self.table = Table("benchmark_bars", Bars, KEYS, self._inputs, self._build, "1", self._stream(together))
+        self.source = Table(
+            "industry_bars", Bars, KEYS, lambda key, reader: (), lambda key, reader: bars(key), code_version()
+        )
+        self.table = Table(
+            "benchmark_bars", Bars, KEYS, self._inputs, self._build, code_version(), self._stream(together)
+        )
         self.taken: list[str] = []
         self.fails_at = ""
         self.closed = 0

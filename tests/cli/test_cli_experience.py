@@ -25,7 +25,7 @@ from finevolve_pipeline.cli.maintain import audit_command
 from finevolve_pipeline.cli.output import Pipeline, wrapped
 from finevolve_pipeline.errors import CalendarError, MissingPartitionError, SettingsError, UniverseError
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe, ic_matrix
-from finevolve_pipeline.graph import SINGLE, Table
+from finevolve_pipeline.graph import SINGLE, Table, code_version
 from finevolve_pipeline.mechanisms.memrl import MemRL
 from finevolve_pipeline.news.coverage import DayCoverage, SourceCoverage
 from finevolve_pipeline.replay.journal import ReplayStore
@@ -62,7 +62,9 @@ Command = Callable[..., Result]
 
 def put(store: TableStore, name: str, partition: str, frame: pd.DataFrame) -> None:
     contract = CONTRACTS[name]
-    store.write(Table(name, contract, (partition,), lambda *_: (), lambda *_: frame, "test"), partition, frame, "test")
+    store.write(
+        Table(name, contract, (partition,), lambda *_: (), lambda *_: frame, code_version()), partition, frame, "test"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from finevolve_pipeline.cli import output
 from finevolve_pipeline.cli.ic import ic_command
 from finevolve_pipeline.evaluation.comparison import compare_with_pipe
-from finevolve_pipeline.graph import SINGLE, Table
+from finevolve_pipeline.graph import SINGLE, Table, code_version
 from finevolve_pipeline.tables import CONTRACTS, empty
 from resources.table_store import TableStore
 
@@ -47,7 +47,7 @@ TESTS = (
 
 
 def put(store: TableStore, name: str, frame: pd.DataFrame) -> None:
-    table = Table(name, CONTRACTS[name], (SINGLE,), lambda *_: (), lambda *_: frame, "test")
+    table = Table(name, CONTRACTS[name], (SINGLE,), lambda *_: (), lambda *_: frame, code_version())
     store.write(table, SINGLE, frame, "test")
 
 

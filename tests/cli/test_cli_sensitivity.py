@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from finevolve_pipeline.cli import main, output
-from finevolve_pipeline.graph import SINGLE, Table
+from finevolve_pipeline.graph import SINGLE, Table, code_version
 from finevolve_pipeline.tables import Sensitivity, conform
 from resources.table_store import TableStore
 
@@ -36,7 +36,7 @@ def stored(home: Path, **changed: str) -> None:
         {**row, "variant": "own_cells", "estimate": 0.06, "finding": "above", "change": "same"},
     ]
     frame = conform(pd.DataFrame(rows).assign(**changed), Sensitivity, "sensitivity")
-    table = Table("sensitivity", Sensitivity, (SINGLE,), lambda *_: (), lambda *_: frame, "test")
+    table = Table("sensitivity", Sensitivity, (SINGLE,), lambda *_: (), lambda *_: frame, code_version())
     TableStore(home).write(table, SINGLE, frame, "test")
 
 

@@ -288,8 +288,11 @@ def test_only_what_rests_on_a_changed_article_is_stale(
         assert facts(status, name)[1:] == (days, []), name
     # The windows of five days that hold the 7th or the 8th; whether the 8th differs is not known before it is made.
     assert facts(status, "news_window")[1:] == (windows, [])
-    for name in ("industry_bars", "benchmark_bars", "matured_alpha", "alpha", "ic_by_experiment", "ic_matrix"):
+    for name in ("industry_bars", "benchmark_bars", "matured_alpha", "alpha", "label_bases"):
         assert facts(status, name)[1:] == ([], []), name
+    # So may be the days of the replay from the 7th on, and what is made of them.
+    assert facts(status, "ic_by_experiment")[1:] == (EXPERIMENTS, [])
+    assert facts(status, "ic_matrix")[1:] == (["all"], [])
     written = unchanged(home)
     outcome = finevolve("run", home=home).expect(1)
     touched = {path for path, when in unchanged(home).items() if written[path] != when}
@@ -333,6 +336,28 @@ def test_other_settings_are_refused_by_name(finevolve: Command, ready: Path, wor
     (line,) = refused.errors
     assert line.startswith("error: replay mem0-rules 2025-01-02: made with other settings or code: mechanism")
     assert "`finevolve reset mem0-rules --from 2025-01-02`" in line
+
+
+def test_a_run_after_a_changed_setting_touches_what_rests_on_it_and_nothing_else(
+    finevolve: Command, ready: Path, world: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "finevolve.toml"
+    config.write_text(
+        (world / "finevolve.toml").read_text()
+        + '\n[backbones.rules]\nkind = "rules"\nknowledge_cutoff = 2025-01-07\n'
+        + '[tagging]\nbackbone = "other"\n[backbones.other]\nkind = "rules"\n'
+    )
+    status = finevolve("status", home=ready, config=config).expect().out
+    for table in ("tagged_articles 2024-12-29 to 2025-01-13 (16)", "report all"):
+        assert f"{table}: settings.tagging.backbone was 'rules' and is 'other'" in status
+    assert "sensitivity all: settings.backbones.rules was None and is {'knowledge_cutoff': '2025-01-07'}" in status
+    written = unchanged(ready)
+    finevolve("run", home=ready, config=config).expect()
+    touched = {Path(path).parts[:2] for path, when in unchanged(ready).items() if written.get(path) != when}
+    # The tagger's name is in the first two; the windows come out the same, so that no day is replayed.
+    made = ("tagged_articles", "benchmark_news", "news_window", "sensitivity")
+    assert {parts for parts in touched if parts[0] != "report"} == {("tables", name) for name in made}
+    assert facts(finevolve("status", "--json", home=ready, config=config).expect(), "sensitivity") == (1, [], [])
 
 
 def test_reset_and_run_give_the_same_bytes(finevolve: Command, ready: Path, complete: Path) -> None:

@@ -13,7 +13,7 @@ from finevolve_pipeline.llm.asking import Model
 from finevolve_pipeline.llm.requests import Call, PredictRequest, Reply, TagBatchRequest, TagRequest, Usage
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
 from finevolve_pipeline.llm.tokens import estimate_tokens
-from finevolve_pipeline.news.tag import LOOK_AHEAD, Tagging, requests_under_way, tag_days, tagger_identity
+from finevolve_pipeline.news.tag import LOOK_AHEAD, Tagging, requests_under_way, tag_days, tagger
 from finevolve_pipeline.settings import load_settings
 from finevolve_pipeline.tables import Articles, TaggedArticles, conform, empty
 
@@ -133,7 +133,7 @@ def tag(frame: pd.DataFrame, backbone: Scripted, batch: int = 1) -> Tagging:
 
 
 def identity(backbone: Scripted, batch: int = 1, **prompts: object) -> str:
-    return tagger_identity(Model(backbone, SETTINGS.prompts.model_copy(update=prompts)), batch)
+    return tagger(Model(backbone, SETTINGS.prompts.model_copy(update=prompts)), batch).identity
 
 
 def test_every_article_gets_the_backbones_tags_in_order() -> None:

@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 
 from finevolve_pipeline import tables
+from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import MissingPartitionError, TableError
-from finevolve_pipeline.graph import Table
+from finevolve_pipeline.graph import Table, code_version
+from finevolve_pipeline.recipes import Parts, Version
 from resources.table_store import TableStore
 
-BARS = Table("industry_bars", tables.Bars, ("2025-01-02",), lambda *_: (), lambda *_: pd.DataFrame(), "v1")
+BARS = Table("industry_bars", tables.Bars, ("2025-01-02",), lambda *_: (), lambda *_: pd.DataFrame(), code_version())
 
 
 def bars(close: float = 100.0) -> pd.DataFrame:
@@ -40,8 +42,40 @@ def test_the_digest_is_of_the_content_and_not_of_the_recipe(store: TableStore) -
     assert store.stored("industry_bars", "2025-01-02") == other
 
 
+PARTS = Parts.of(
+    Version({"pkg.market": "a" * 32}, {"benchmark.horizons": [1, 2]}),
+    "b" * 32,
+    {"landing_industry_bars": {f"day {number}": f"{number:032x}" for number in range(340)}},
+)
+
+
+def test_what_a_partition_was_made_of_stands_beside_its_digest(store: TableStore) -> None:
+    plain = store.write(BARS, "2025-01-02", bars(), "recipe")
+    assert store.parts("industry_bars", "2025-01-02") is None
+    told = store.write(BARS, "2025-01-02", bars(), "recipe", PARTS)
+    assert store.parts("industry_bars", "2025-01-02") == PARTS
+    assert (told.digest, told.recipe) == (plain.digest, plain.recipe)
+    assert store.parts("industry_bars", "2025-01-03") is None
+
+
+def test_equal_rows_made_of_equal_parts_are_equal_bytes(store: TableStore) -> None:
+    written = []
+    for close in (100.0, 101.0, 100.0):
+        store.write(BARS, "2025-01-02", bars(close), "recipe", Parts.from_document(PARTS.document()))
+        written.append(store.path("industry_bars", "2025-01-02").read_bytes())
+    assert written[0] == written[2] != written[1]
+
+
+def test_parts_cost_a_few_bytes_an_input(store: TableStore) -> None:
+    plain = store.write(BARS, "2025-01-02", bars(), "recipe").bytes
+    digests = {f"2025-{month:02}-{day:02}": digest_json([month, day]) for month in range(1, 13) for day in range(1, 29)}
+    parts = Parts.of(code_version(), "", {"industry_bars": digests, "benchmark_bars": digests})
+    told = store.write(BARS, "2025-01-02", bars(), "recipe", parts).bytes
+    assert (told - plain) / (2 * len(digests)) < 8
+
+
 def test_times_come_back_in_shanghai(store: TableStore) -> None:
-    table = Table("raw_news", tables.RawNews, (), lambda *_: (), lambda *_: pd.DataFrame(), "v1")
+    table = Table("raw_news", tables.RawNews, (), lambda *_: (), lambda *_: pd.DataFrame(), code_version())
     row = {
         "source": "cls",
         "source_id": "1",
