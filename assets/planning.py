@@ -213,6 +213,35 @@ EVALUATION_LAYERS = (
 )
 """Tables after the replay."""
 
+EVALUATION = ("ic_matrix", "comparison", "inference", "sensitivity", "report", "benchmark_release")
+"""What is made once from all experiments' coefficients."""
+
+STAGES = ("inputs", "replay", "evaluation")
+"""The graph in three parts, upstream first."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One Dagster run: assets, and the ends of its range of partitions (None: they have none)."""
+
+    assets: tuple[str, ...]
+    first: str | None = None
+    last: str | None = None
+
+
+def planned_runs(stage: str, wanted: Wanted) -> list[PlannedRun]:
+    """The runs that materialise all that is wanted of one of `STAGES`, in order; the replay has one an experiment."""
+    if stage == "replay":
+        first, last = wanted.sessions[0], wanted.sessions[-1]
+        return [PlannedRun(("replay",), f"{first}|{key}", f"{last}|{key}") for key in wanted.experiments]
+    if stage == "evaluation":
+        return [*(PlannedRun(("ic_by_experiment",), key, key) for key in wanted.experiments), PlannedRun(EVALUATION)]
+    return [
+        PlannedRun(layer.tables) if first == SINGLE else PlannedRun(layer.tables, first, last)
+        for layer in INPUT_LAYERS
+        for first, last in layer.split(wanted.partitions[layer.tables[0]])
+    ]
+
 
 def require_landed(graph: Graph, store: TableStore, wanted: Wanted) -> None:
     """Raises `MissingPartitionError` if there is nothing to start from: no news or no closes."""
