@@ -229,18 +229,28 @@ class PlannedRun:
     last: str | None = None
 
 
-def planned_runs(stage: str, wanted: Wanted) -> list[PlannedRun]:
+def planned_runs(graph: Graph, stage: str, wanted: Wanted) -> list[PlannedRun]:
     """The runs that materialise all that is wanted of one of `STAGES`, in order; the replay has one an experiment."""
     if stage == "replay":
         first, last = wanted.sessions[0], wanted.sessions[-1]
         return [PlannedRun(("replay",), f"{first}|{key}", f"{last}|{key}") for key in wanted.experiments]
     if stage == "evaluation":
-        return [*(PlannedRun(("ic_by_experiment",), key, key) for key in wanted.experiments), PlannedRun(EVALUATION)]
-    return [
-        PlannedRun(layer.tables) if first == SINGLE else PlannedRun(layer.tables, first, last)
-        for layer in INPUT_LAYERS
-        for first, last in layer.split(wanted.partitions[layer.tables[0]])
-    ]
+        return [
+            PlannedRun(("ic_by_experiment",), wanted.experiments[0], wanted.experiments[-1]),
+            PlannedRun(EVALUATION),
+        ]
+    return [PlannedRun(layer.tables, *_ends(graph, wanted.partitions[layer.tables[0]])) for layer in INPUT_LAYERS]
+
+
+def _ends(graph: Graph, keys: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
+    """The smallest range with all of these partitions; of days by source, that is all days of all their sources."""
+    if keys[0] == SINGLE:
+        return None, None
+    if "|" not in keys[0]:
+        return keys[0], keys[-1]
+    days, named = zip(*(key.split("|", 1) for key in keys), strict=True)
+    sources = [source for source in graph.sources if source in named]
+    return f"{min(days)}|{sources[0]}", f"{max(days)}|{sources[-1]}"
 
 
 def require_landed(graph: Graph, store: TableStore, wanted: Wanted) -> None:

@@ -38,7 +38,7 @@ def plan_command(stage: str, first: dt.date | None, last: dt.date | None, as_jso
     asked = asked_sessions(pipeline.graph, first, last)
     wanted = want(pipeline.graph, pipeline.store, reaching_back(pipeline, experiments, asked[0]), asked[-1])
     require_landed(pipeline.graph, pipeline.store, wanted)
-    runs = planned_runs(stage, wanted)
+    runs = planned_runs(pipeline.graph, stage, wanted)
     if as_json:
         emit_json([{"assets": run.assets, "first": run.first, "last": run.last} for run in runs])
         return
