@@ -57,6 +57,15 @@ def write_full_size(home: Path, failed: Mapping[str, Collection[str]], missing: 
     return config
 
 
+def every_partition(home: Path, config: Path) -> dict[str, Sequence[str]]:
+    """Partitions of all assets under a settings file, by asset; none for an asset without partitions."""
+    graph = build_defs(load_settings(config), home).resolve_asset_graph()
+    return {
+        key.to_user_string(): definition.get_partition_keys() if (definition := graph.get(key).partitions_def) else ()
+        for key in sorted(graph.get_all_asset_keys())
+    }
+
+
 def _by_second_dimension(partitions: Sequence[str | None]) -> list[list[str | None]]:
     """Partitions by source or experiment: the ranges that runs take."""
     groups: dict[str, list[str | None]] = {}
