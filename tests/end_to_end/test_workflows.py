@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -111,45 +112,61 @@ def conclusions(job: Job) -> dict[str, str]:
     return {step.name: step.conclusion for step in job.steps}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_the_example_resumes_after_a_kill_is_green_on_good_data_and_red_on_a_failed_check(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Example:
+    """The example workflow with a small world as its data."""
+
+    data: Path
+    runner: Runner
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Example:
     data = write_small_world(tmp_path / "data", ("pipe", "mem0"))
     variables = {"FINEVOLVE_DATA": str(data), "FINEVOLVE_CONFIG": str(data / "finevolve.toml")}
-    runner = Runner(EXAMPLE, tmp_path / "runner", variables)
+    return Example(data, Runner(EXAMPLE, tmp_path / "runner", variables))
 
-    killed = runner.run(kill_when=lambda workspace: len(stored_days(workspace)) > 0)
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_killed_job_is_taken_up_by_the_next_and_ends_green_and_a_blocking_check_fails_dagster(
+    example: Example,
+) -> None:
+    killed = example.runner.run(kill_when=lambda workspace: len(stored_days(workspace)) > 0)
     assert killed.failed.name == REPLAY
     assert conclusions(killed)["Keep the home"] == "success"
     before = stored_days(killed.workspace)
     assert 0 < len(before) < ALL_DAYS
 
-    green = runner.run()
+    green = example.runner.run()
     assert green.is_green, green.failed.log
     after = stored_days(green.workspace)
     assert len(after) == ALL_DAYS
     assert {day: written for day, written in after.items() if day in before} == before
     assert "| rules | + Mem0 |" in green.summary
 
-    # A check that only warns and one that blocks: Dagster's command ends well after the first, not after the second.
-    spoil_a_bar(data)
-    red = runner.run()
-    assert red.failed.name == INPUTS
-    assert conclusions(red)[REPLAY] == conclusions(red)[EVALUATION] == "skipped"
-    told = red.failed.log
-    assert told.count("::group::") == told.count("::endgroup::")
-    assert re.search(r"industry_bars +plausible_moves +warned", told)
-
-    store = replays(green.workspace)
-    damaged = store.folder("pipe-rules", SESSIONS[2]) / PREDICTIONS
+    damaged = replays(green.workspace).folder("pipe-rules", SESSIONS[2]) / PREDICTIONS
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    blocked = evaluate_alone(green.workspace, variables)
+    blocked = evaluate_alone(green.workspace, example.runner.variables)
     assert blocked.returncode != 0
     assert blocked.stdout.count("::group::") == 1
     assert "::endgroup::" not in blocked.stdout
 
 
-def evaluate_alone(workspace: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_failed_check_that_blocks_nothing_makes_the_job_red_before_the_replay(example: Example) -> None:
+    spoil_a_bar(example.data)
+    red = example.runner.run()
+    assert red.failed.name == INPUTS
+    assert conclusions(red)[REPLAY] == conclusions(red)[EVALUATION] == "skipped"
+    assert conclusions(red)["Keep the home"] == "success"
+    told = red.failed.log
+    assert told.count("::group::") == told.count("::endgroup::") > 0
+    assert re.search(r"industry_bars +plausible_moves +warned", told)
+
+
+def evaluate_alone(workspace: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """The last stage in a workspace as a job left it."""
     home = workspace / ".finevolve"
     environment = {
