@@ -38,11 +38,13 @@ test: install   ## all tests but the slow ones
 test-slow: models  ## the slow tests: daemon backfills, crashes at full length, real small models
 	@$(BIN)/pytest -m slow -q
 
-lint: install   ## ruff, mypy, import-linter, dagster definitions
+lint: install   ## ruff, mypy, import-linter, workflows, dagster definitions
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-actions .github/actions/*/action.yml
 	@DAGSTER_HOME="$$(mktemp -d)" $(BIN)/dagster definitions validate -w workspace.yaml
 
 docs: install   ## the site of documentation, build/site/index.html; dead links and anchors are errors

@@ -16,7 +16,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
-from assets.planning import RANGE_END, RANGE_START
+from assets.planning import EVALUATION, RANGE_END, RANGE_START
 from finevolve_pipeline import calendar
 from finevolve_pipeline.graph import Graph, news_key
 from finevolve_pipeline.news import coverage
@@ -50,8 +50,6 @@ _WEEKLY_LATER = {"weekly_labels": 140, "weekly_experiment_ic": 170, "weekly_rebu
 
 BARS_AT = dt.time(18, 10)
 """When the bars of a session are asked for, Asia/Shanghai: after the close, and after the sources have them."""
-
-EVALUATION = ("ic_matrix", "comparison", "inference", "sensitivity", "report", "benchmark_release")
 
 
 @dataclass(frozen=True)

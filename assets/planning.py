@@ -247,6 +247,45 @@ EVALUATION_LAYERS = (
 )
 """Tables after the replay."""
 
+EVALUATION = ("ic_matrix", "comparison", "inference", "sensitivity", "report", "benchmark_release")
+"""What is made once from all experiments' coefficients."""
+
+STAGES = ("inputs", "replay", "evaluation")
+"""The graph in three parts, upstream first."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One Dagster run: assets, and the ends of its range of partitions (None: they have none)."""
+
+    assets: tuple[str, ...]
+    first: str | None = None
+    last: str | None = None
+
+
+def planned_runs(graph: Graph, stage: str, wanted: Wanted) -> list[PlannedRun]:
+    """The runs that materialise all that is wanted of one of `STAGES`, in order; the replay has one an experiment."""
+    if stage == "replay":
+        first, last = wanted.sessions[0], wanted.sessions[-1]
+        return [PlannedRun(("replay",), f"{first}|{key}", f"{last}|{key}") for key in wanted.experiments]
+    if stage == "evaluation":
+        return [
+            PlannedRun(("ic_by_experiment",), wanted.experiments[0], wanted.experiments[-1]),
+            PlannedRun(EVALUATION),
+        ]
+    return [PlannedRun(layer.tables, *_ends(graph, wanted.partitions[layer.tables[0]])) for layer in INPUT_LAYERS]
+
+
+def _ends(graph: Graph, keys: Sequence[str]) -> tuple[str, str] | tuple[None, None]:
+    """The smallest range with all of these partitions; of days by source, that is all days of all their sources."""
+    if keys[0] == SINGLE:
+        return None, None
+    if "|" not in keys[0]:
+        return keys[0], keys[-1]
+    days, named = zip(*(key.split("|", 1) for key in keys), strict=True)
+    sources = [source for source in graph.sources if source in named]
+    return f"{min(days)}|{sources[0]}", f"{max(days)}|{sources[-1]}"
+
 
 def require_landed(graph: Graph, store: TableStore, wanted: Wanted) -> None:
     """Raises `MissingPartitionError` if there is nothing to start from: no news or no closes."""

@@ -17,6 +17,7 @@ import click
 from finevolve_pipeline.cli.alerts import alerts_group
 from finevolve_pipeline.cli.bundle import bundle_command, leaderboard_command, verify_command
 from finevolve_pipeline.cli.cache import cache_group
+from finevolve_pipeline.cli.checks import checks_command, plan_command
 from finevolve_pipeline.cli.crawl import coverage_command, crawl_command
 from finevolve_pipeline.cli.experience import case_command, memory_command
 from finevolve_pipeline.cli.exports import export_group
@@ -64,6 +65,8 @@ for command in (
     estimate_command,
     run_command,
     usage_command,
+    plan_command,
+    checks_command,
     cache_group,
     tagging_group,
     status_command,

@@ -98,7 +98,7 @@ def run_command(
     pipeline = Pipeline.in_force()
     chosen = choose_experiments(pipeline.settings, mechanisms, backbones, seeds)
     sessions = asked_sessions(pipeline.graph, first, last)
-    start = _reaching_back(pipeline, chosen, sessions[0])
+    start = reaching_back(pipeline, chosen, sessions[0])
     wanted = want(pipeline.graph, pipeline.store, start, sessions[-1], chosen)
     require_landed(pipeline.graph, pipeline.store, wanted)
     _warn_of_missing_keys(pipeline.settings, chosen)
@@ -148,7 +148,7 @@ def choose_experiments(
     )
 
 
-def _reaching_back(pipeline: Pipeline, experiments: Sequence[str], first: dt.date) -> dt.date:
+def reaching_back(pipeline: Pipeline, experiments: Sequence[str], first: dt.date) -> dt.date:
     """`first`, or the first session before it that one of the experiments has not replayed."""
     stored = [set(pipeline.store.replays.sessions(key)) for key in experiments]
     before = (s for s in pipeline.graph.sessions if s < first and not all(s in done for done in stored))

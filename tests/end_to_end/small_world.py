@@ -5,6 +5,7 @@ Horizons are 1, 2 and 4 sessions, so that outcomes mature, and are learned from,
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import hashlib
 import json
@@ -83,6 +84,18 @@ def write_small_world(
     write_world(replace(world, **sides), folder)
     (folder / "finevolve.toml").write_text(settings_text(mechanisms))
     return folder
+
+
+def spoil_a_bar(folder: Path) -> None:
+    """Multiply one industry's prices of one session by ten in the files of a world."""
+    path = folder / "industries.csv"
+    rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
+    bar = rows[len(rows) // 2]
+    bar.update({price: str(10 * float(bar[price])) for price in ("open", "high", "low", "close")})
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(bar), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def import_arguments(folder: Path) -> list[list[str]]:
