@@ -11,10 +11,12 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from finevolve_pipeline import databases
 from finevolve_pipeline.errors import CacheError
 from finevolve_pipeline.llm import cache as cache_module
 from finevolve_pipeline.llm.cache import (
@@ -333,7 +335,7 @@ def test_a_forked_child_opens_the_file_anew_though_another_thread_was_using_it(a
     held, forked = threading.Event(), threading.Event()
 
     def hold():
-        with answers._lock:
+        with answers._database._lock:
             held.set()
             forked.wait(30)
 
@@ -478,7 +480,7 @@ def test_a_file_of_another_version_or_program_is_left_alone(answers, path, state
 def test_vectors_are_not_taken_for_answers(tmp_path, vectors):
     vectors.put_many({KEY: np.ones(3, np.float32)})
     with pytest.raises(CacheError, match="not a cache of answers"):
-        AnswerCache(vectors.path).get(KEY)
+        AnswerCache(Path(vectors.place)).get(KEY)
 
 
 def test_a_file_that_may_only_be_read_gives_answers_and_says_why_it_takes_none(answers, path, monkeypatch):
@@ -531,7 +533,7 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(path, answers):
 
 def test_a_file_that_another_process_holds_is_an_error_after_a_while(answers, path, monkeypatch):
     answers.put(KEY, REPLY, ABOUT)
-    monkeypatch.setattr(cache_module, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(databases, "BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(path)) as holder:
         holder.execute("BEGIN EXCLUSIVE")  # readers go on nevertheless
         waiting = AnswerCache(path)
@@ -612,7 +614,7 @@ def test_a_vector_that_is_none_is_refused_with_all_of_its_batch(vectors, vector,
 def test_a_damaged_vector_is_found(vectors, statement):
     vectors.put_many({KEY: np.ones(2)})
     vectors.close()
-    changed(vectors.path, f"UPDATE vectors SET {statement}")
+    changed(Path(vectors.place), f"UPDATE vectors SET {statement}")
     for read in (partial(vectors.get_many, [KEY]), lambda: list(vectors.entries())):
         with pytest.raises(CacheError, match=f"vector {KEY.hex()} .* is damaged; `finevolve cache verify --repair`"):
             read()
