@@ -11,26 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from finevolve_pipeline.llm.cache import AnswerCache, VectorCache, answers_path, vectors_path
-from finevolve_pipeline.llm.ledger import Ledger, ledger_path
+from finevolve_pipeline.llm.cache import AnswerCache, VectorCache
+from finevolve_pipeline.llm.ledger import Ledger
 from finevolve_pipeline.llm.requests import Reply
 from finevolve_pipeline.settings import Settings
 from resources.provider import Provider
-
-
-def answer_cache(home: Path) -> AnswerCache:
-    """Answers given before."""
-    return AnswerCache(answers_path(home))
-
-
-def vector_cache(home: Path) -> VectorCache:
-    """Vectors computed before."""
-    return VectorCache(vectors_path(home))
-
-
-def open_ledger(home: Path, budget: float | None) -> Ledger:
-    """What was spent, and what may be (USD)."""
-    return Ledger(ledger_path(home), budget)
+from resources.records import answer_cache, open_ledger, vector_cache
 
 
 @dataclass

@@ -51,7 +51,7 @@ from finevolve_pipeline.replay.runner import not_replayed
 from finevolve_pipeline.settings import CacheSettings, Experiment, finevolve_home
 from resources.backbones import build_backbone
 from resources.embedders import build_embedder
-from resources.outside import answer_cache
+from resources.records import answer_cache
 
 SUFFIX = ".bundle.tar.gz"
 

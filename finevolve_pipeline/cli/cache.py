@@ -25,7 +25,7 @@ from finevolve_pipeline.llm.cache import (
     plain,
 )
 from resources.backbones import build_backbone
-from resources.outside import answer_cache, vector_cache
+from resources.records import answer_cache, vector_cache
 
 
 @click.group("cache")

@@ -15,7 +15,7 @@ from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option,
 from finevolve_pipeline.cli.run import choose_experiments
 from finevolve_pipeline.llm.ledger import By, Ledger, Total, usd
 from finevolve_pipeline.replay.estimate import Estimate, Line, ToDo, estimate
-from resources.outside import open_ledger
+from resources.records import open_ledger
 
 SHARED = "(dataset)"
 """How tables call what all experiments share."""
