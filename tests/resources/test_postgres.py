@@ -207,13 +207,7 @@ def putting_aside(budget: str) -> subprocess.Popen[str]:
 
 
 def test_four_processes_put_aside_no_more_than_the_budget_together_and_a_killed_ones_part_is_spent(database) -> None:
-    command = [sys.executable, str(CHILD), str(HOME), "0.0100"]
-    running = [
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | ENVIRONMENT
-        )
-        for _ in range(4)
-    ]
+    running = [putting_aside("0.0100") for _ in range(4)]
     try:
         said = [process.stdout.readline().split() for process in running]
         held = [int(number) for number, _ in said]
