@@ -134,7 +134,7 @@ class PostgresDatabase(Database):
 
     def gone(self, connection: Connection, marks: Iterable[str]) -> list[str]:
         """Those that no connection holds a lock on."""
-        asked = list(marks)
+        asked = [mark for mark in marks if mark != self._mark]
         held = {str(number) for (number,) in connection.execute(_HELD)} if asked else set()
         return [mark for mark in asked if mark not in held]
 

@@ -95,11 +95,11 @@ def anywhere(request: pytest.FixtureRequest, home: Path) -> Path:
 
 @pytest.fixture
 def database(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An empty database of its own, in force by the environment; its URL."""
+    """An empty database of its own, in force by the environment; its URL. It sorts as people do, unlike Python."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     server = Server(postgres.url)
     with contextlib.closing(server.connect("tests")) as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {name}")
+        cursor.execute(f"CREATE DATABASE {name} TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'")
     url = f"{postgres.url.rpartition('/')[0]}/{name}"
     monkeypatch.setenv(DATABASE, url)
     yield url

@@ -155,16 +155,19 @@ def test_an_attempt_given_up_while_its_process_was_cut_off_is_counted_once_when_
     cut_off(database, "finevolve attempts")
     assert other.spent() == BOUND
     assert other.failures() == {failures.LOST: 1}
+    after = mine.meter(PREDICT, PRICE).reserve(400, 0)
+    assert other.spent() == BOUND  # what is put aside since then is its own again
+    after.release(failures.CONNECTION)
     under_way.settle(ONE)
     assert (mine.spent(), other.spent()) == (0.0021, 0.0021)
     (total,) = other.totals([])
-    assert (total.calls, total.failed, total.in_doubt) == (1, 0, 0.0)
-    assert other.failures() == {}
+    assert (total.calls, total.failed, total.in_doubt) == (1, 1, 0.0)
+    assert other.failures() == {failures.CONNECTION: 1}
 
 
 def test_what_may_have_been_written_already_is_not_written_twice(database, monkeypatch) -> None:
-    """The connection breaks after every commit, before the client hears of it."""
-    ledger = open_ledger(HOME, 1.0)
+    """The connection breaks after every commit, before the client hears of it. The budget is one that just suffices."""
+    ledger = open_ledger(HOME, 0.0091)  # 3 x 0.0021 and one more that could cost 0.0028
     ledger.meter(PREDICT, PRICE).reserve(1000, 100).settle(ONE)
     session = type(ledger._database._connection)
     execute = session.execute
@@ -327,7 +330,11 @@ def test_one_database_holds_what_another_and_a_file_hold(database, tmp_path) -> 
     texts = ["[red] 锂电", "\ud83d \x00", "x" * 5000]
     for number in range(300):
         answer = reply(f"{texts[number % 3]} {number}")
-        shared[0].put(key(number), answer, About("q\x1b", f"phase {number % 4}", "2025-01-02", texts[number % 3]))
+        shared[0].put(
+            key(number),
+            answer,
+            About(f"{'aB'[number % 2]}\x1b", f"phase {number % 4}", "2025-01-02", texts[number % 3]),
+        )
     shared[1].put_many({key(number): np.arange(1 + number, dtype=np.float32) for number in range(100)})
     export_bundle(tmp_path / "shared.zip", *shared, {})
     local = AnswerCache(tmp_path / "answers.sqlite"), VectorCache(tmp_path / "vectors.sqlite")
@@ -337,7 +344,7 @@ def test_one_database_holds_what_another_and_a_file_hold(database, tmp_path) -> 
     assert answers_digest(local[0].entries()) == answers_digest(shared[0].entries())
     assert answers_digest(local[0].entries()).answers == 300
     assert local[0].totals() == shared[0].totals()
-    assert local[0].backbones() == shared[0].backbones()
+    assert local[0].backbones() == shared[0].backbones() == ["B?", "a?"]
     again = import_bundle(tmp_path / "local.zip", *shared)
     assert (again.answers, again.vectors) == (Tally(same=300), Tally(same=100))
 
