@@ -8,6 +8,8 @@ written under a temporary name and renamed (no fsync, as neither SQLite does one
 From disk: the cache has just been opened and the system was told to forget its files (posix_fadvise), so that nearly
 every answer is read from the disk. First: just opened. Again: the same answers once more. Lookups are in random order.
 Export and import run in a process of their own; its largest memory is told, interpreter and libraries included (Linux).
+
+With `--database postgresql+psycopg2://...`, an empty database, the same answers are put there and looked up too.
 """
 
 from __future__ import annotations
@@ -227,6 +229,22 @@ def measured(make: Callable[[Path], Store], path: Path, replies: Sequence[Reply]
     return Figures(put, opened, from_disk, first, again, miss, size(path))
 
 
+def in_database(url: str, replies: Sequence[Reply]) -> str:
+    """A line about the cache in a database."""
+    from resources.database import Database
+    from resources.postgres import PostgresDatabase
+
+    answers = AnswerCache(PostgresDatabase(Database(url), AnswerCache.schema))
+    put = timed(lambda number: answers.put(key(number), replies[number], about(number)), range(len(replies)))
+    asked = random.Random(1).sample(range(len(replies)), min(LOOKUPS, len(replies)))
+    hit = timed(lambda number: answers.get(key(number)), asked)
+    miss = timed(lambda number: answers.get(key(number)), range(len(replies), len(replies) + LOOKUPS))
+    told = f"put {spread(put)}, hit {spread(hit)}, miss {spread(miss)} ms (median / 99 %)"
+    told = f"- in Postgres: {told}, {answers.size() / 1e6:,.0f} MB"
+    answers.close()
+    return told
+
+
 def spread(seconds: Sequence[float]) -> str:
     """Median and 99th percentile in milliseconds."""
     return f"{median(seconds) * 1e3:.3f} / {quantiles(seconds, n=100)[98] * 1e3:.3f}"
@@ -270,6 +288,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--answers", type=int, default=120_000)
     arguments.add_argument("--vectors", type=int, default=10_000)
+    arguments.add_argument("--database", help="URL of an empty Postgres database.")
     arguments.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     given = arguments.parse_args()
     if given.child:
@@ -313,6 +332,8 @@ def main() -> None:
         print(f"\n- key of a prompt of 60 kB: {spread(key_seconds())} ms (median / 99 %)")
         print(f"- {given.vectors:,} vectors of {DIMENSIONS}: put {spread(stored)} ms, get {spread(found)} ms for 32")
         print(f"- bundle of all: {bundle / 1e6:,.0f} MB")
+        if given.database:
+            print(in_database(given.database, replies))
         for name, (seconds, memory) in (("export", exported), ("import", imported)):
             print(f"- {name}: {seconds:.1f} s, at most {memory:,.0f} MB of memory")
 
