@@ -168,9 +168,8 @@ def files_below(folder: Path) -> list[str]:
         start = len(_name(folder)) + 1
         places = [name[start:] for name in remote.find(_name(folder))]
     else:
-        places = [
-            os.path.relpath(os.path.join(where, name), folder) for where, _, names in os.walk(folder) for name in names
-        ]
+        start = len(str(folder)) + 1
+        places = [os.path.join(where, name)[start:] for where, _, names in os.walk(folder) for name in names]
     return sorted(place for place in places if not place.rpartition("/")[2].startswith("."))
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -32,7 +32,6 @@ from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import FinEvolveError, InputError, MissingPartitionError, TableError
 from finevolve_pipeline.files import (
-    create,
     files_below,
     many_parquet_facts,
     parquet_bytes,
@@ -260,8 +259,8 @@ class Landing:
 
     def news_partitions(self) -> list[tuple[str, str]]:
         """All (source, day) that hold news, sorted."""
-        places = [PurePosixPath(name) for name in files_below(self.root / "news")]
-        return sorted((place.parent.name, place.stem) for place in places if place.suffix == ".parquet")
+        found = (place.partition("/") for place in self._days(self.root / "news"))
+        return sorted((source, day) for source, _, day in found)
 
     def news_counts(self) -> dict[tuple[str, str], int]:
         """Items by (source, day) of all days that exist, those without items included.
@@ -441,7 +440,9 @@ class Landing:
     def note_day(self, source: str, day: str) -> None:
         """Make a source's day exist, without items if none landed: it was asked for."""
         with self.importing():
-            create(self._news_path(source, day), _parquet_of(_NEWS_SCHEMA.empty_table(), _NEWS_SCHEMA))
+            if not self._news_path(source, day).exists():
+                self._require()
+                _write(self._news_path(source, day), _NEWS_SCHEMA.empty_table(), _NEWS_SCHEMA)
 
     def _news_path(self, source: str, day: str) -> Path:
         return self.root / "news" / source / f"{day}.parquet"
@@ -620,13 +621,10 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table | None:
 
 
 def _write(path: Path, table: pa.Table, schema: pa.Schema) -> None:
-    write_atomically(path, _parquet_of(table, schema))
-
-
-def _parquet_of(table: pa.Table, schema: pa.Schema) -> bytes:
-    """A table with its content digest; the same content makes the same bytes."""
+    """Write a table with its content digest; the same content makes the same bytes."""
     digest = digest_json({name: table[name].to_pylist() for name in table.column_names})
-    return parquet_bytes(table.cast(schema).combine_chunks(), {_DIGEST.decode(): digest})
+    data = parquet_bytes(table.cast(schema).combine_chunks(), {_DIGEST.decode(): digest})
+    write_atomically(path, data)
 
 
 def _stored_digest(path: Path) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -55,9 +55,9 @@ class TableStore:
 
     def partitions(self, table: str) -> Iterator[str]:
         """Keys of all stored partitions, sorted."""
-        places = [PurePosixPath(name) for name in files_below(self.root / table)]
-        for place in sorted(place for place in places if place.suffix == ".parquet"):
-            yield "|".join(place.with_suffix("").parts)
+        places = [tuple(name.split("/")) for name in files_below(self.root / table) if name.endswith(".parquet")]
+        for place in sorted(places):
+            yield "|".join(place).removesuffix(".parquet")
 
     def stored(self, table: str, partition: str) -> Stored | None:
         """Facts about a stored partition, None if there is none.
