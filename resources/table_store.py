@@ -1,4 +1,4 @@
-"""Stored tables: one parquet file a partition under `<home>/tables/<table>/`, written atomically.
+"""Stored tables: one parquet file a partition under `<root>/tables/<table>/`, written atomically.
 
 A file carries its content digest and its recipe (see `finevolve_pipeline.graph`) in the parquet metadata, so that
 status and resume never read the rows. Beside the recipe's digest stand its parts, which tell why a partition is stale.
@@ -23,11 +23,12 @@ from finevolve_pipeline import tables
 from finevolve_pipeline.contracts import table_of
 from finevolve_pipeline.digests import canonical_json, digest_table
 from finevolve_pipeline.errors import MissingPartitionError, TableError
-from finevolve_pipeline.files import parquet_bytes, write_atomically
+from finevolve_pipeline.files import ParquetFacts, files_below, parquet_bytes, parquet_facts, write_atomically
 from finevolve_pipeline.graph import LANDING, Table
 from finevolve_pipeline.recipes import Parts
 from finevolve_pipeline.replay.journal import ReplayStore
 from resources.landing import Landing
+from resources.storage import Storage
 
 _DIGEST = b"finevolve.digest"
 _RECIPE = b"finevolve.recipe"
@@ -50,9 +51,10 @@ class TableStore:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.root = home / "tables"
-        self.landing = Landing(home / "landing")
-        self.replays = ReplayStore(home / "replay")
+        self.storage = Storage.of(home)
+        self.root = self.storage.root / "tables"
+        self.landing = Landing.of(home)
+        self.replays = ReplayStore(self.storage.root / "replay", self.storage.locks)
 
     def path(self, table: str, partition: str) -> Path:
         """Where a partition lies; parts of a key become folders."""
@@ -60,9 +62,9 @@ class TableStore:
 
     def partitions(self, table: str) -> Iterator[str]:
         """Keys of all stored partitions, sorted."""
-        folder = self.root / table
-        for path in sorted(folder.rglob("[!.]*.parquet")):
-            yield "|".join(path.relative_to(folder).with_suffix("").parts)
+        places = [tuple(name.split("/")) for name in files_below(self.root / table) if name.endswith(".parquet")]
+        for place in sorted(places):
+            yield "|".join(place).removesuffix(".parquet")
 
     def stored(self, table: str, partition: str) -> Stored | None:
         """Facts about a stored partition, None if there is none.
@@ -71,13 +73,13 @@ class TableStore:
             TableError: the file is there and is no table of this store.
         """
         path = self.path(table, partition)
-        facts = self._metadata(path)
+        facts = self._facts(path)
         if facts is None:
             return None
-        found = facts.metadata or {}
+        found = facts.metadata
         if _DIGEST not in found:
             raise TableError(f"{path}: carries no digest, so it was not written here; delete it and run again")
-        return Stored(found[_DIGEST].decode(), found[_RECIPE].decode(), facts.num_rows, path.stat().st_size)
+        return Stored(found[_DIGEST].decode(), found[_RECIPE].decode(), facts.rows, facts.bytes)
 
     def parts(self, table: str, partition: str) -> Parts | None:
         """What a stored partition was made of; None if there is none, or if it was made before parts were kept.
@@ -85,16 +87,16 @@ class TableStore:
         Raises:
             TableError: the file is there and is not readable.
         """
-        facts = self._metadata(self.path(table, partition))
-        found = (facts.metadata if facts is not None else None) or {}
+        facts = self._facts(self.path(table, partition))
+        found: Mapping[bytes, bytes] = {} if facts is None else facts.metadata
         if _MADE_BY not in found:
             return None
         return Parts.from_document({**json.loads(found[_MADE_BY]), "inputs": _unpacked(found[_INPUTS].decode())})
 
-    def _metadata(self, path: Path) -> Any:
-        """Parquet's metadata of a file, None if there is none."""
+    def _facts(self, path: Path) -> ParquetFacts | None:
+        """What is known of a file without its rows, None if there is none."""
         try:
-            return pq.read_metadata(path)
+            return parquet_facts(path)
         except FileNotFoundError:
             return None
         except (pa.ArrowInvalid, OSError) as broken:
