@@ -11,8 +11,8 @@ from functools import cache
 
 import dagster as dg
 
-from assets.automation import Clock, shanghai_now
 from finevolve_pipeline import calendar
+from finevolve_pipeline.calendar import Clock, shanghai_now
 from finevolve_pipeline.errors import ReplayMismatchError
 from finevolve_pipeline.graph import SINGLE, Graph
 from finevolve_pipeline.market.fetching import agreement, codes_of, missing_closes, settled_sessions
