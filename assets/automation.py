@@ -116,12 +116,16 @@ Condition = dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
 
 
 def _made_again(*upstream: str) -> Condition:
-    """When one of these dependencies (none named: any) was made since, and no dependency is being made."""
+    """When one of these dependencies (none named: any) was made since, and no dependency is being made.
+
+    A dependency without partitions must be there; the others are never complete while history goes on.
+    """
     chosen = dg.AssetSelection.assets(*upstream) if upstream else dg.AssetSelection.all()
     made = dg.AutomationCondition.newly_updated() | dg.AutomationCondition.will_be_requested()
     changed = dg.AutomationCondition.any_deps_match(made).allow(chosen).since_last_handled()
     idle = ~dg.AutomationCondition.in_progress() & ~dg.AutomationCondition.any_deps_in_progress()
-    return changed & idle
+    whole = dg.AssetSelection.assets(*_CONDITIONS)
+    return changed & idle & ~dg.AutomationCondition.any_deps_missing().allow(whole)
 
 
 def _once_a_tick(cron: str) -> Condition:
@@ -137,11 +141,11 @@ _CONDITIONS = {
     "ic_matrix": lambda: _made_again("ic_by_experiment"),
     "comparison": lambda: _made_again("ic_matrix"),
     "inference": lambda: _made_again("ic_by_experiment"),
-    "sensitivity": lambda: _made_again("ic_by_experiment", "label_bases"),
+    "sensitivity": lambda: _made_again("ic_by_experiment"),
     "report": lambda: _once_a_tick(_REPORT_CRON),
     "benchmark_release": lambda: _once_a_tick(_RELEASE_CRON),
 }
-"""Of tables without partitions. Coefficients are asked for by `catch_up`: only it knows which experiments have any."""
+"""Of tables without partitions; whatever changes labels changes coefficients too. Coefficients are asked for by `catch_up`: only it knows which experiments have any."""
 
 
 def with_conditions(assets: Iterable[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:

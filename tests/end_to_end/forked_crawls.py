@@ -54,7 +54,7 @@ class Forks:
         self._zygote = zygote
         self.started = 0
 
-    def Popen(self, command: list[str], *, stderr: IO[str], **_: Any) -> Forked:  # noqa: N802 - as subprocess has it
+    def Popen(self, command: list[str], *, stderr: IO[str], **_: Any) -> Forked:
         """A crawl."""
         assert command[1:] == ["-m", "crawlers.child"]
         self.started += 1
