@@ -145,7 +145,8 @@ _CONDITIONS = {
     "report": lambda: _once_a_tick(_REPORT_CRON),
     "benchmark_release": lambda: _once_a_tick(_RELEASE_CRON),
 }
-"""Of tables without partitions; whatever changes labels changes coefficients too. Coefficients are asked for by `catch_up`: only it knows which experiments have any."""
+"""Of tables without partitions; whatever changes labels changes coefficients too. Coefficients are asked for by
+`catch_up`: only it knows which experiments have any."""
 
 
 def with_conditions(assets: Iterable[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:

@@ -143,12 +143,12 @@ def test_a_month_with_all_that_goes_wrong_ends_up_to_date(tmp_path: Path) -> Non
         living.ask_for(bars_before(living), "market_session")
         living.pass_time(at("02-13 23:00"), off=[day("01-17")])
 
-        windows = [one for one in owed(living.graph, living.store, living.now, sources).kept.get("news_window", ())]
+        windows = owed(living.graph, living.store, living.now, sources).kept.get("news_window", ())
         dead = [str(session) for session in sessions_between(day("01-19"), day("01-23"))]
         assert windows, "news that came late changes what was read"
         assert set(windows) <= set(dead)
         outcomes = tuple(f"{YEAR}-{text}" for text in ("01-14", "01-22", "01-23"))
-        nothing_is_owed_but(living, {"news_window": tuple(windows), "matured_alpha": outcomes})
+        nothing_is_owed_but(living, {"news_window": windows, "matured_alpha": outcomes})
         nothing_was_done_twice(living)
         assert nobody_saw_tomorrow(living) > 200
         found = audited(f"{YEAR}-01-22", f"{YEAR}-02-06")
@@ -157,11 +157,10 @@ def test_a_month_with_all_that_goes_wrong_ends_up_to_date(tmp_path: Path) -> Non
 
         # The days that the dead site held back are there, and the day that nobody asked for while the machine was off.
         for missed in ("01-16", "01-20", "01-21", "01-22"):
-            kept = living.store.read("raw_news", f"{YEAR}-{missed}|sina")
-            held = living.sites.truth("sina", channel="live", start=f"{YEAR}-{missed}", end=f"{YEAR}-{missed}")[
-                "public"
-            ]
-            assert set(kept["source_id"]) == {item["id"] for item in held}
+            date = f"{YEAR}-{missed}"
+            held = living.sites.truth("sina", channel="live", start=date, end=date)["public"]
+            kept = living.store.read("raw_news", f"{date}|sina")["source_id"]
+            assert set(kept) == {item["id"] for item in held}
 
         holiday = {dt.date.fromisoformat(f"{YEAR}-01-29") + dt.timedelta(days=passed) for passed in range(7)}
         jobs = {run.job for run in living.runs if run.at.date() in holiday}
