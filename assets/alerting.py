@@ -19,11 +19,13 @@ from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.storage.dagster_run import RunRecord
 from dagster._core.storage.tags import PARTITION_NAME_TAG, WILL_RETRY_TAG
 
-from assets.automation import BARS_AT, SOURCE_TAG, Clock, crawled, fetched_bars, shanghai_now
+from assets.automation import SOURCE_TAG, crawled, fetched_bars
 from assets.checks import silence_of
+from assets.following import BARS_AT, owed
 from assets.planning import RANGE_END, RANGE_START
 from finevolve_pipeline import alerts, calendar
 from finevolve_pipeline.alerts import Board, Condition, FailedRun
+from finevolve_pipeline.calendar import Clock, shanghai_now
 from finevolve_pipeline.errors import FinEvolveError, SettingsError
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.news import coverage
@@ -84,13 +86,20 @@ def alert_sensors(
     def alert_late_data(
         context: dg.SensorEvaluationContext, store: dg.ResourceParam[TableStore]
     ) -> dg.SensorResult | dg.SkipReason:
-        """Tell of sources that are late, partial for long, refused or silent, and of bars that are late."""
+        """Tell of sources that are late, partial for long, refused or silent, of tables and chains that are late, and
+        of what experiments have read and would be otherwise now."""
         found = ways(context)
         if isinstance(found, dg.SkipReason):
             return found
         now, cursor = clock(), _cursor(context)
         board = _board(context, cursor["board"]) if cursor else Board()
-        board = board.showing([*_of_sources(settings, store, now), *_of_tables(context.instance, settings, store, now)])
+        board = board.showing(
+            [
+                *_of_sources(settings, store, now),
+                *_of_tables(context.instance, settings, store, now),
+                *_of_what_is_owed(graph, store, now),
+            ]
+        )
         board, said = _tell(context, board, found, now)
         return dg.SensorResult(skip_reason=said, cursor=json.dumps({"board": board.document()}))
 
@@ -206,6 +215,17 @@ def _of_tables(
         state = instance.get_freshness_state_records([key]).get(key)
         if state is not None and state.freshness_state == FreshnessState.FAIL:
             yield alerts.overdue("raw_news")
+
+
+def _of_what_is_owed(graph: Graph, store: TableStore, now: dt.datetime) -> Iterator[Condition]:
+    """What stays late in a home that follows the present, and which inputs of replayed days have changed since."""
+    if not graph.settings.crawl.enabled:
+        return
+    found = owed(graph, store, now, crawled(graph.settings))
+    for name, keys in found.late.items():
+        yield from alerts.late_partitions(name, keys)
+    for name, keys in found.kept.items():
+        yield from alerts.revised_inputs(name, keys)
 
 
 def _past_days(now: dt.datetime, first: dt.date, last: dt.date, until: dt.date | None = None) -> tuple[dt.date, ...]:

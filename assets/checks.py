@@ -11,10 +11,10 @@ from functools import cache
 
 import dagster as dg
 
-from assets.automation import Clock, shanghai_now
 from finevolve_pipeline import calendar
+from finevolve_pipeline.calendar import Clock, shanghai_now
 from finevolve_pipeline.errors import ReplayMismatchError
-from finevolve_pipeline.graph import SINGLE, Graph
+from finevolve_pipeline.graph import SINGLE, Graph, Table
 from finevolve_pipeline.market.fetching import agreement, codes_of, missing_closes, settled_sessions
 from finevolve_pipeline.news import coverage, staleness
 from finevolve_pipeline.news.coverage import DayState, SourceCoverage
@@ -151,6 +151,12 @@ def no_revised_closes(table: str) -> dg.AssetChecksDefinition:
         return _result(revised, len(keys), "closes were revised (sessions looked at)", dg.AssetCheckSeverity.WARN)
 
     return check
+
+
+def _is_fresh(table: Table, key: str, store: TableStore) -> bool:
+    """Whether a stored partition is what it would be made of now."""
+    stored = store.stored(table.name, key)
+    return stored is not None and stored.recipe == table.recipe(key, store).digest
 
 
 def all_sessions_there(graph: Graph, table: str, clock: Clock) -> dg.AssetChecksDefinition:
@@ -302,10 +308,12 @@ def checks(graph: Graph, clock: Clock = shanghai_now) -> list[dg.AssetChecksDefi
 
     @dg.asset_check(asset="alpha", blocking=True, additional_deps=["matured_alpha", "label_bases"])
     def agrees_with_matured_alpha(store: dg.ResourceParam[TableStore]) -> dg.AssetCheckResult:
-        """The evaluator's labels equal, bit by bit, the outcomes that the agents were given."""
+        """The evaluator's labels equal, bit by bit, the outcomes that the agents were given, where both are made of
+        the same closes: outcomes that were read before a close was revised stay as they were read."""
+        table = graph.tables["matured_alpha"]
         labels = graph.told_outcomes(store).set_index(["predicted_on", "code", "horizon"])["alpha"]
         bad: list[str] = []
-        keys = list(store.partitions("matured_alpha"))
+        keys = [key for key in store.partitions("matured_alpha") if _is_fresh(table, key, store)]
         for key in keys:
             known = store.read("matured_alpha", key).set_index(["predicted_on", "code", "horizon"])["alpha"]
             both = known.index.intersection(labels.index)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from assets.partitioned import Before, Presentation, table_asset
 from assets.plots import histogram
-from finevolve_pipeline.calendar import SHANGHAI
+from finevolve_pipeline.calendar import Clock
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
 from finevolve_pipeline.settings import Settings
@@ -50,8 +50,8 @@ def _bases(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def fetching(settings: Settings, home: Path, table: str) -> Before | None:
-    """Fetches what a run's partitions of bars lack; None where no source is configured.
+def fetching(settings: Settings, home: Path, table: str, clock: Clock) -> Before | None:
+    """Fetches what a run's partitions of bars lack at the present; None where no source is configured.
 
     A broken source does not end the run: what has landed is made, and what is lacking stays out and is told.
     """
@@ -60,7 +60,7 @@ def fetching(settings: Settings, home: Path, table: str) -> Before | None:
 
     def before(context: dg.AssetExecutionContext, keys: Sequence[str]) -> None:
         sessions = [dt.date.fromisoformat(key) for key in keys]
-        brought = bring(settings, home, table, sessions, dt.datetime.now(SHANGHAI))
+        brought = bring(settings, home, table, sessions, clock())
         for error in brought.broken:
             context.log.error(error)
         for warning in brought.warnings:
@@ -71,8 +71,8 @@ def fetching(settings: Settings, home: Path, table: str) -> Before | None:
     return before
 
 
-def market_assets(graph: Graph, partitions: Partitions, home: Path) -> list[dg.AssetsDefinition]:
-    """All market assets, upstream first. `home` is where bars land that are fetched."""
+def market_assets(graph: Graph, partitions: Partitions, home: Path, clock: Clock) -> list[dg.AssetsDefinition]:
+    """All market assets, upstream first. `home` is where bars land that are fetched, `clock` tells the present."""
     tables = graph.tables
     bars_back = partitions.bars_back()
     return [
@@ -81,14 +81,14 @@ def market_assets(graph: Graph, partitions: Partitions, home: Path) -> list[dg.A
             Presentation(GROUP, "Daily bars of the 31 Shenwan level-1 indices: points, shares, yuan.", describe=_bars),
             partitions.market_sessions,
             [],
-            fetching(graph.settings, home, "industry_bars"),
+            fetching(graph.settings, home, "industry_bars", clock),
         ),
         table_asset(
             tables["benchmark_bars"],
             Presentation(GROUP, "Daily bars of CSI1000 (000852): points, shares, yuan.", describe=_bars),
             partitions.market_sessions,
             [],
-            fetching(graph.settings, home, "benchmark_bars"),
+            fetching(graph.settings, home, "benchmark_bars", clock),
         ),
         table_asset(
             tables["matured_alpha"],

@@ -13,7 +13,7 @@ import pandas as pd
 
 from assets.partitioned import Presentation, table_asset
 from assets.plots import text_bars
-from finevolve_pipeline.calendar import SHANGHAI
+from finevolve_pipeline.calendar import Clock
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.news.coverage import SourceCoverage
 from finevolve_pipeline.partitions import Partitions
@@ -52,8 +52,9 @@ def _window(frame: pd.DataFrame) -> dict[str, Any]:
 class _Crawling:
     """Asks the sites for what a run of raw_news lacks, and tells what is known of each day."""
 
-    def __init__(self, settings: CrawlSettings, home: Path) -> None:
+    def __init__(self, settings: CrawlSettings, home: Path, clock: Clock) -> None:
         self._settings = settings
+        self._clock = clock
         self._sites = NewsSites(home, settings)
         self._known: dict[str, SourceCoverage] = {}
 
@@ -68,7 +69,7 @@ class _Crawling:
             asked = {source: [day for day in days if day >= first] for source, days in wanted.items()}
             crawled = self._sites.bring(
                 {source: days for source, days in asked.items() if days and source in spiders()},
-                dt.datetime.now(SHANGHAI),
+                self._clock(),
                 advance=lambda source, done, days, articles: context.log.info(
                     f"{source}: {done} of {days} days, {articles} articles"
                 ),
@@ -89,10 +90,10 @@ class _Crawling:
         return {**facts, "not_complete": found.reason} if found.reason else facts
 
 
-def news_assets(graph: Graph, partitions: Partitions, home: Path) -> list[dg.AssetsDefinition]:
-    """All news assets, upstream first."""
+def news_assets(graph: Graph, partitions: Partitions, home: Path, clock: Clock) -> list[dg.AssetsDefinition]:
+    """All news assets, upstream first. `clock` tells the crawls the present."""
     tables = graph.tables
-    crawling = _Crawling(graph.settings.crawl, home)
+    crawling = _Crawling(graph.settings.crawl, home, clock)
     return [
         table_asset(
             tables["raw_news"],

@@ -239,6 +239,41 @@ def missing_bars(table: str, sessions: Sequence[str]) -> Iterator[Condition]:
         )
 
 
+def late_partitions(what: str, keys: Sequence[str]) -> Iterator[Condition]:
+    """What is wrong with a table, or the replay of an experiment, that lacks these partitions hours after their time.
+
+    It is told again when the oldest of them is another one.
+    """
+    if keys:
+        yield _condition(
+            f"late|{what}",
+            keys[0],
+            f"{what} of {keys[0]} is late",
+            [
+                f"{what} lacks {_days(keys)}, hours after its time. The sensor catch_up asks again, oldest first.",
+                "Look at: is catch_up switched on, what does its last tick say, and what did the last run say "
+                "(Dagster UI, /runs)?",
+            ],
+        )
+
+
+def revised_inputs(table: str, sessions: Sequence[str]) -> Iterator[Condition]:
+    """Inputs that days were replayed from and that would come out otherwise now: late news, revised closes."""
+    if sessions:
+        yield _condition(
+            f"revised|{table}",
+            " ".join(sessions),
+            f"{table} of {sessions[-1]} has changed since it was read",
+            [
+                f"{table} of {_days(sessions, 'session')} would come out otherwise now: news came late, or closes were "
+                "revised. Replayed days keep what was known when they were replayed, and so does the table; nothing is "
+                "run again by itself.",
+                f"To replay the revised past: `finevolve run --to {sessions[-1]}` makes the table again, then for each "
+                f"experiment `finevolve reset EXPERIMENT --from {sessions[0]}` and run again.",
+            ],
+        )
+
+
 def overdue(asset: str) -> Condition:
     """An asset that has broken its freshness policy."""
     lines = [

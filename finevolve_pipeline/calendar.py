@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import datetime as dt
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo
@@ -18,6 +18,14 @@ from zoneinfo import ZoneInfo
 from finevolve_pipeline.errors import CalendarError
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
+
+Clock = Callable[[], dt.datetime]
+"""Tells the present, aware."""
+
+
+def shanghai_now() -> dt.datetime:
+    """The present."""
+    return dt.datetime.now(SHANGHAI)
 
 
 @lru_cache(maxsize=1)

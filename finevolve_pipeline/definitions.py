@@ -9,12 +9,13 @@ from pathlib import Path
 import dagster as dg
 
 from assets.alerting import alert_sensors
-from assets.automation import automation, with_freshness
+from assets.automation import automation, with_conditions, with_freshness
 from assets.checks import checks
 from assets.evaluation import evaluation_assets
 from assets.market import market_assets
 from assets.news import news_assets
 from assets.replay import replay_asset
+from finevolve_pipeline.calendar import Clock, shanghai_now
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
 from finevolve_pipeline.settings import Settings, finevolve_home, load_settings
@@ -31,11 +32,14 @@ def build_graph(settings: Settings, home: Path) -> Graph:
 
 
 def build_defs(
-    settings: Settings | None = None, home: Path | None = None, observer: Observer | None = None
+    settings: Settings | None = None,
+    home: Path | None = None,
+    observer: Observer | None = None,
+    clock: Clock = shanghai_now,
 ) -> dg.Definitions:
     """Fresh definitions under the given settings (default: those in force) and home folder.
 
-    `observer` hears of every finished partition; by default nobody does.
+    `observer` hears of every finished partition; by default nobody does. `clock` tells the present.
     """
     # Partition mappings over two dimensions are "beta" in Dagster: measured, pinned, and not the user's concern.
     warnings.simplefilter("ignore", dg.BetaWarning)
@@ -45,17 +49,18 @@ def build_defs(
     graph = build_graph(settings, home)
     partitions = Partitions.of(graph)
     store = TableStore(home)
-    automatic = automation(graph)
+    fetched = [*news_assets(graph, partitions, home, clock), *market_assets(graph, partitions, home, clock)]
+    automatic = automation(graph, clock)
     return dg.Definitions(
         assets=[
-            *with_freshness([*news_assets(graph, partitions, home), *market_assets(graph, partitions, home)], settings),
+            *with_conditions(with_freshness(fetched, settings)),
             replay_asset(graph, partitions),
-            *evaluation_assets(graph, partitions),
+            *with_conditions(evaluation_assets(graph, partitions)),
         ],
-        asset_checks=checks(graph),
+        asset_checks=checks(graph, clock),
         jobs=automatic.jobs,
         schedules=automatic.schedules,
-        sensors=[*automatic.sensors, *alert_sensors(graph, os.environ)],
+        sensors=[*automatic.sensors, *alert_sensors(graph, os.environ, clock)],
         resources={"store": store, "observer": observer or Silent()},
         executor=dg.in_process_executor,
     )

@@ -545,6 +545,24 @@ class AlertSettings(_Section):
         return self
 
 
+class AutomationSettings(_Section):
+    """What a home that follows the present does by itself, once its schedules and sensors are switched on.
+
+    Attributes:
+        experiments: keys of those whose newest session is replayed; none named: all.
+        catch_up_days: calendar days before today for which what was missed or has changed is made up for; what is
+            older is left to `finevolve run`.
+    """
+
+    experiments: tuple[str, ...] = ()
+    catch_up_days: int = Field(ge=1, le=60)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> AutomationSettings:
+        _require_distinct(self.experiments)
+        return self
+
+
 class ExperimentSettings(_Section):
     """The experiments are mechanisms x backbones x seeds."""
 
@@ -637,6 +655,7 @@ class Settings(_Section):
     market: MarketSettings
     tushare: TushareSettings
     alerts: AlertSettings
+    automation: AutomationSettings
     tagging: TaggingSettings
     prompts: PromptSettings
     scores: ScoreSettings
@@ -675,6 +694,12 @@ class Settings(_Section):
             for mechanism in self.experiments.mechanisms
             for seed in self.experiments.seeds
         )
+
+    @property
+    def followed_experiments(self) -> tuple[Experiment, ...]:
+        """Those of the experiments that automation replays, in their order."""
+        chosen = self.automation.experiments
+        return tuple(one for one in self.all_experiments if not chosen or one.key in chosen)
 
     def experiment(self, key: str) -> Experiment:
         """The experiment of exactly that key: one without a seed in it is seed 0's. Raises `SettingsError` if there is
@@ -731,6 +756,10 @@ class Settings(_Section):
                 raise ValueError(f"backbone {backbone!r} has no [backbones.{backbone}] section")
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", backbone):
                 raise ValueError(f"backbone {backbone!r}: use letters, digits, _ . and - only")
+        known = {experiment.key for experiment in self.all_experiments}
+        unknown = next((key for key in self.automation.experiments if key not in known), None)
+        if unknown is not None:
+            raise ValueError(f"automation.experiments: {unknown!r} is not among {', '.join(sorted(known))}")
         if self.embedding.embedder not in self.embedders:
             raise ValueError(
                 f"embedder {self.embedding.embedder!r} has no [embedders.{self.embedding.embedder}] section"

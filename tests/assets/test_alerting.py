@@ -17,6 +17,7 @@ from published_articles import publish
 
 from assets import alerting, automation
 from assets.alerting import alert_sensors
+from assets.following import Owed
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.definitions import build_graph
 from finevolve_pipeline.errors import FinEvolveError, TableError
@@ -44,6 +45,8 @@ def settings(enabled: bool = True, **sections: Mapping[str, object]) -> Settings
 @pytest.fixture(autouse=True)
 def quick(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automation, "spiders", lambda: {"cls": None, "sina": None})
+    # What is owed has tests of its own.
+    monkeypatch.setattr(alerting, "owed", lambda *_: Owed((), {}, {}, ()))
     timing = alerts.Timing(deadline_seconds=2.0, attempts=2, pause_seconds=0.01)
     monkeypatch.setattr(alerting, "channels", lambda chosen, environment: alerts.channels(chosen, environment, timing))
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from assets.automation import EVALUATION
 from assets.planning import RANGE_END
 from finevolve_pipeline import tables
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.definitions import build_defs
+from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.settings import load_settings
+from resources.table_store import Stored, TableStore
 
 SNAPSHOT = """\
 benchmark_bars [market; pandas, parquet]
@@ -138,11 +142,40 @@ def test_what_holds_one_table_declares_its_columns(definitions: dg.Definitions) 
         assert all(column.description for column in columns)
 
 
+class Whole(TableStore):
+    """A store in which everything is there that a session needs to be replayed as the next one."""
+
+    def __init__(self, session: dt.date) -> None:
+        super().__init__(Path("nowhere"))
+        self.replays = ReplayedUntil(session)
+
+    def stored(self, table: str, partition: str) -> Stored:
+        return Stored("digest", "recipe", 1, 1)
+
+    def digest(self, table: str, partition: str) -> str:
+        return "digest"
+
+
+class ReplayedUntil(ReplayStore):
+    """All sessions before one are stored."""
+
+    def __init__(self, session: dt.date) -> None:
+        super().__init__(Path("nowhere"))
+        self.session = session
+
+    def has(self, experiment: str, session: dt.date) -> bool:
+        return session < self.session
+
+
 def tick(definitions: dg.Definitions, name: str, local: str) -> list[str | None]:
-    """Partitions that a schedule asks for at a time in Shanghai, in order."""
+    """Partitions that a schedule asks for at a time in Shanghai, in order, where nothing hinders it."""
     now = dt.datetime.fromisoformat(local).replace(tzinfo=SHANGHAI)
     schedule = definitions.resolve_schedule_def(name)
-    context = dg.build_schedule_context(scheduled_execution_time=now, repository_def=definitions.get_repository_def())
+    context = dg.build_schedule_context(
+        scheduled_execution_time=now,
+        repository_def=definitions.get_repository_def(),
+        resources={"store": Whole(now.date() - dt.timedelta(days=1))},
+    )
     requests = schedule.evaluate_tick(context).run_requests or []
     job = definitions.resolve_job_def(schedule.job_name)
     keys = [request.partition_key or request.tags.get(RANGE_END) for request in requests]
@@ -218,10 +251,13 @@ def test_bars_are_asked_for_in_the_evening_of_the_session_itself(
     assert tick(definitions, "daily_bars", f"{day} 18:10") == asked
 
 
-def test_the_week_is_evaluated_on_sunday(definitions: dg.Definitions) -> None:
-    assert tick(definitions, "weekly_experiment_ic", "2025-06-01 03:00") == EXPERIMENTS
-    assert tick(definitions, "weekly_labels", "2025-06-01 02:30") == [None]
-    assert tick(definitions, "weekly_rebuild", "2025-06-01 03:30") == [None]
+def test_what_rests_on_all_of_the_history_has_a_condition_and_a_chain_has_none(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    conditioned = {
+        key.to_user_string() for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None
+    }
+    assert conditioned == {"alpha", "label_bases", *EVALUATION}
+    assert all(graph.get(dg.AssetKey(name)).partitions_def is None for name in conditioned)
 
 
 def test_schedules_run_upstream_first_in_shanghai_and_start_switched_off(definitions: dg.Definitions) -> None:
@@ -235,7 +271,5 @@ def test_schedules_run_upstream_first_in_shanghai_and_start_switched_off(definit
     # Bars of a session come in the evening before the night that uses them.
     assert times.pop("daily_bars") == ("*", 18, 10)
     order = ["daily_raw_news", "daily_news", "daily_session_inputs", "daily_replay"]
-    weekly = ["weekly_labels", "weekly_experiment_ic", "weekly_rebuild"]
-    assert set(times) == {*order, *weekly}
-    for names in (order, weekly):
-        assert [times[name] for name in names] == sorted(times[name] for name in names)
+    assert set(times) == set(order)
+    assert [times[name] for name in order] == sorted(times[name] for name in order)

@@ -60,7 +60,10 @@ def tick(
     with freeze_time(now):
         definitions = build_defs(chosen or settings(), home)
         context = dg.build_schedule_context(
-            instance=instance, scheduled_execution_time=now, repository_def=definitions.get_repository_def()
+            instance=instance,
+            scheduled_execution_time=now,
+            repository_def=definitions.get_repository_def(),
+            resources={"store": TableStore(home)},
         )
         found = definitions.resolve_schedule_def(name).evaluate_tick(context)
     return list(found.run_requests or ()), found.skip_message or ""
@@ -208,7 +211,8 @@ def keep(home: Path, source: str, days: dict[str, DayCoverage]) -> None:
 def retry(
     home: Path, instance: dg.DagsterInstance, chosen: Settings | None = None, now: dt.datetime = NOW
 ) -> tuple[list[dg.RunRequest], str]:
-    (sensor,) = automation(build_graph(chosen or settings(), home), lambda: now).sensors
+    sensors = automation(build_graph(chosen or settings(), home), lambda: now).sensors
+    (sensor,) = (one for one in sensors if one.name == "retry_partial_days")
     definitions = dg.Definitions(
         jobs=[build_defs(settings(), home).resolve_job_def("raw_news_day")],
     )
@@ -345,5 +349,6 @@ def test_everything_starts_switched_off(home: Path) -> None:
     definitions = build_defs(settings(), home)
     sensors = {sensor.name: sensor.default_status for sensor in definitions.sensors or ()}
     assert sensors == dict.fromkeys(
-        ("retry_partial_days", "alert_failed_runs", "alert_late_data"), dg.DefaultSensorStatus.STOPPED
+        ("retry_partial_days", "catch_up", "keep_evaluated", "alert_failed_runs", "alert_late_data"),
+        dg.DefaultSensorStatus.STOPPED,
     )
