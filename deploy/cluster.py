@@ -30,6 +30,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PROFILE = REPOSITORY / "deploy" / "dagster.yaml"
 WORKSPACE = REPOSITORY / "deploy" / "workspace.yaml"
 
+WORKER = ("celery", "-A", "deploy.run_worker", "worker", "-Q", "dagster", "-c", "1", "--loglevel", "INFO")
+
 READY_SECONDS = 180.0
 STOPPING_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
@@ -175,8 +177,7 @@ class Cluster:
         machine = self.machine_of(worker)
         self.workers[worker] = self._program(
             f"worker-{worker}",
-            ["celery", "-A", "resources.run_worker", "worker", "-Q", "dagster", "--concurrency", "1"]
-            + ["-n", f"worker{worker}@machine{machine}", "--loglevel", "INFO"],
+            [*WORKER, "-n", f"worker{worker}@machine{machine}"],
             machine,
         )
         return self.workers[worker]

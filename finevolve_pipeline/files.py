@@ -1,17 +1,25 @@
-"""Files: atomic writes (a reader sees the old file or the new one, never a part) and compact parquet bytes."""
+"""Files: atomic writes (a reader sees the old file or the new one, never a part) and compact parquet bytes.
+
+A path is one of this machine (`pathlib.Path`) or one on an object store (a `UPath`, handed in as a `Path`: it answers
+alike to `/`, `name`, `stem`, `parent`, `read_bytes`, `read_text`, `exists`, `is_file`, `is_dir`, `unlink`). What they
+do differently is here and nowhere else: an object store has no folders, no rename and no temporary names, one write is
+atomic by itself, and every question is a request, so many files are listed and read at once.
+"""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from finevolve_pipeline.errors import FinEvolveError
@@ -20,26 +28,139 @@ from finevolve_pipeline.processes import is_alive
 PARTIAL = ".partial-"
 """Prefix of temporary names; a leftover is garbage and may be deleted when no writer runs."""
 
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+_FOOTER_BYTES = 1 << 16
+"""So much of a file's end holds the footer of any table written here (see `parquet_bytes`)."""
+
+
+def object_store(path: Path) -> Any:
+    """The object store on which a path lies, as an fsspec file system; None for a path of this machine."""
+    return getattr(path, "fs", None)
+
+
+def _name(path: Path) -> str:
+    """The name of a path on its object store."""
+    return str(getattr(path, "path"))  # noqa: B009 - a `UPath`, of which the type checker knows nothing
+
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path` through a temporary name in the same folder, flushed to disk, then renamed."""
+    """Write `data` to `path`: through a temporary name in the same folder, flushed to disk, then renamed; or in one
+    request."""
     with writing_atomically(path) as sink:
         sink.write(data)
 
 
 @contextmanager
 def writing_atomically(path: Path) -> Iterator[BinaryIO]:
-    """The same for what is too large for memory; a block that ends by an exception leaves `path` as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{PARTIAL}{os.getpid()}-{uuid.uuid4().hex[:8]}-{path.name}")
-    try:
+    """The same for what comes in pieces; a block that ends by an exception leaves `path` as it was."""
+    if remote := object_store(path):
+        pieces = io.BytesIO()
+        yield pieces
+        remote.pipe_file(_name(path), pieces.getvalue())
+        return
+    with _written_beside(path) as temporary:
         with open(temporary, "wb") as sink:
             yield sink
             sink.flush()
             os.fsync(sink.fileno())
         os.replace(temporary, path)
+
+
+@contextmanager
+def _written_beside(path: Path) -> Iterator[Path]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{PARTIAL}{os.getpid()}-{uuid.uuid4().hex[:8]}-{path.name}")
+    try:
+        yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def create(path: Path, data: bytes) -> bool:
+    """Write `data` to `path`, atomically, only if nothing is there; of several that try, one succeeds.
+
+    Where a disk has no hard links only a lock (see `locks`) decides between two that try at the same moment.
+
+    Returns:
+        Whether it was written.
+    """
+    if remote := object_store(path):
+        try:
+            remote.pipe_file(_name(path), data, mode="create")
+        except FileExistsError:
+            return False
+        return True
+    with _written_beside(path) as temporary:
+        with open(temporary, "wb") as sink:
+            sink.write(data)
+            sink.flush()
+            os.fsync(sink.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as refused:
+            if refused.errno not in _NO_HARD_LINKS:
+                raise
+            if path.exists():
+                return False
+            os.replace(temporary, path)
+    return True
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is below it; nothing if there is none."""
+    if remote := object_store(folder):
+        remote.rm(_name(folder), recursive=True)
+    elif folder.exists():
+        shutil.rmtree(folder)
+
+
+def read_many(paths: Sequence[Path]) -> list[bytes]:
+    """The content of several files, in their order; from an object store all at once.
+
+    Raises:
+        FileNotFoundError: one does not exist.
+    """
+    remote = object_store(paths[0]) if paths else None
+    if remote is None:
+        return [path.read_bytes() for path in paths]
+    found = remote.cat([_name(path) for path in paths])
+    return [found[_name(path)] for path in paths]
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Names of the folders directly in a folder, sorted; none if it does not exist."""
+    if remote := object_store(folder):
+        try:
+            entries = remote.ls(_name(folder), detail=True)
+        except FileNotFoundError:
+            return []
+        return sorted(entry["name"].rpartition("/")[2] for entry in entries if entry["type"] == "directory")
+    if not folder.is_dir():
+        return []
+    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+
+
+def folders_holding(folder: Path, name: str) -> list[str]:
+    """Names of the folders directly in a folder that hold a file of that name, sorted."""
+    if object_store(folder):
+        places = (place.split("/") for place in files_below(folder))
+        return sorted(parts[0] for parts in places if len(parts) == 2 and parts[1] == name)
+    return [one for one in subfolders(folder) if (folder / one / name).is_file()]
+
+
+def files_below(folder: Path) -> list[str]:
+    """Files anywhere below a folder, as `part/part/name` relative to it, sorted; those whose own name begins with a dot
+    left out. None if there is no such folder."""
+    if remote := object_store(folder):
+        start = len(_name(folder)) + 1
+        places = [name[start:] for name in remote.find(_name(folder))]
+    else:
+        places = [
+            os.path.relpath(os.path.join(where, name), folder) for where, _, names in os.walk(folder) for name in names
+        ]
+    return sorted(place for place in places if not place.rpartition("/")[2].startswith("."))
 
 
 def require_writable(path: Path) -> None:
@@ -59,7 +180,7 @@ def require_writable(path: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove what processes that have died left half-written anywhere below `folder`."""
-    for leftover in folder.rglob(f"{PARTIAL}*"):
+    for leftover in partials(folder):
         pid = leftover.name.removeprefix(PARTIAL).partition("-")[0]
         if is_alive(pid):
             continue
@@ -67,6 +188,11 @@ def sweep(folder: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)
+
+
+def partials(folder: Path) -> list[Path]:
+    """What was left half-written anywhere below `folder`: nothing on an object store, which keeps no parts."""
+    return [] if object_store(folder) else list(folder.rglob(f"{PARTIAL}*"))
 
 
 def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
@@ -80,3 +206,55 @@ def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
         writer.write_table(plain)
         writer.add_key_value_metadata(dict(metadata))
     return sink.getvalue()
+
+
+def parquet_facts(path: Path) -> pq.FileMetaData:
+    """What a parquet file says of itself, without its rows.
+
+    Raises:
+        FileNotFoundError: there is none.
+        pa.ArrowException, OSError: it cannot be read.
+    """
+    remote = object_store(path)
+    if remote is None:
+        return pq.read_metadata(path)
+    end = remote.tail(_name(path), _FOOTER_BYTES)
+    try:
+        return pq.read_metadata(pa.BufferReader(end))
+    except pa.ArrowException:
+        return pq.read_metadata(pa.BufferReader(path.read_bytes()))
+
+
+def read_parquets(paths: Sequence[Path], schema: pa.Schema, columns: Sequence[str] | None) -> pa.Table:
+    """The rows of several parquet files as one table, in their order.
+
+    Raises:
+        UnreadableError: one does not exist, or cannot be read.
+    """
+    chosen = None if columns is None else list(columns)
+    if not paths:
+        return schema.empty_table() if chosen is None else schema.empty_table().select(chosen)
+    number = 0
+    try:
+        if not object_store(paths[0]):
+            return pads.dataset([str(path) for path in paths], schema=schema, format="parquet").to_table(columns=chosen)
+        parts = []
+        for number, data in enumerate(read_many(paths)):  # noqa: B007 - told if it cannot be read
+            part = pads.ParquetFileFormat().make_fragment(pa.BufferReader(data))
+            parts.append(part.to_table(schema=schema, columns=chosen))
+        return pa.concat_tables(parts)
+    except (pa.ArrowException, OSError) as broken:
+        named = next((place for place, path in enumerate(paths) if str(path) in str(broken)), number)
+        raise UnreadableError(named, str(broken).splitlines()[0]) from broken
+
+
+class UnreadableError(Exception):
+    """One of several files cannot be read.
+
+    Attributes:
+        number: which of them, from 0.
+    """
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(why)
+        self.number = number

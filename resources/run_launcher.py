@@ -38,7 +38,8 @@ class WatchedCeleryRunLauncher(CeleryRunLauncher):
     @classmethod
     def config_type(cls) -> Any:
         """The launcher's own, and the patience."""
-        return {**super().config_type(), "lost_after_seconds": Field(IntSource, default_value=60)}
+        own: Any = super().config_type()
+        return {**own, "lost_after_seconds": Field(IntSource, default_value=60)}
 
     @classmethod
     def from_config_value(

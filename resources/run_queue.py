@@ -1,4 +1,4 @@
-"""Dagster's run queue of the server profile: how many runs there may be at once, in all, of a provider, of an experiment.
+"""Dagster's run queue of the server profile: how many runs at once, in all, of a provider, of an experiment.
 
 Dagster's pools are named by the asset, and one replay asset serves every backbone: whom a run will ask follows from its
 partitions. So a run is tagged when it is queued, and the queue's limits are by tag. What a provider allows in requests
@@ -80,8 +80,9 @@ class ProviderRunQueue(QueuedRunCoordinator):
     @classmethod
     def config_type(cls) -> Any:
         """The queue's own, and the two limits."""
-        own = {"runs_per_provider": Field(IntSource), "runs_per_source": Field(IntSource, default_value=1)}
-        return {**super().config_type(), **own}
+        own: Any = super().config_type()
+        limits = {"runs_per_provider": Field(IntSource), "runs_per_source": Field(IntSource, default_value=1)}
+        return {**own, **limits}
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> ProviderRunQueue:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from resources.storage import DATABASE, STORAGE
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "deploy"))
+
+from services import AbsentError, ObjectStore, Postgres, Service  # noqa: E402
+
+Served = TypeVar("Served", bound=Service)
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +35,55 @@ def real_data() -> Path:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fresh FINEVOLVE_HOME, with packaged settings in force."""
     monkeypatch.setenv("FINEVOLVE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("FINEVOLVE_CONFIG", raising=False)
+    for name in ("FINEVOLVE_CONFIG", STORAGE, DATABASE):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def server_folder() -> Iterator[Path]:
+    """Where servers keep their files: unlike pytest's own, a folder that other users may enter."""
+    with tempfile.TemporaryDirectory(prefix="finevolve-servers-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres(server_folder: Path) -> Iterator[Postgres]:
+    """A Postgres server; the test is skipped where none is installed."""
+    yield from _served(Postgres(server_folder / "postgres"))
+
+
+@pytest.fixture(scope="session")
+def object_server(server_folder: Path) -> Iterator[ObjectStore]:
+    """An S3-compatible server with a bucket."""
+    yield from _served(ObjectStore(server_folder / "objects"))
+
+
+def _served(service: Served) -> Iterator[Served]:
+    try:
+        service.start()
+    except AbsentError as absent:
+        pytest.skip(str(absent))
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+@pytest.fixture
+def shared(home: Path, postgres: Postgres, object_server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A deployment of its own on object store and Postgres, in force by the environment; its root."""
+    root = f"{object_server.url}/{uuid.uuid4().hex[:12]}"
+    for name, value in {**object_server.environment, STORAGE: root, DATABASE: postgres.url}.items():
+        monkeypatch.setenv(name, value)
+    return root
+
+
+@pytest.fixture(params=["local", "object store"])
+def anywhere(request: pytest.FixtureRequest, home: Path) -> Path:
+    """A home whose state lies in itself, and then one whose state lies on an object store: the same must hold."""
+    if request.param != "local":
+        request.getfixturevalue("shared")
+    return home

@@ -1,4 +1,4 @@
-"""The files of `deploy/` as their own tools read them: compose, the Dockerfile's linter, Dagster, Kubernetes' schemas."""
+"""The files of `deploy/` as their own tools read them: compose, a linter, Dagster, Kubernetes' schemas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +139,7 @@ def test_what_the_dockerfile_copies_is_there_and_is_not_ignored() -> None:
 
 
 @pytest.fixture
-def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, Any]]:
+def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """The instance settings as Dagster reads them from a home of the server profile."""
     variables = {
         "FINEVOLVE_DATABASE": "postgresql+psycopg2://finevolve@127.0.0.1:1/finevolve",
@@ -156,7 +155,7 @@ def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[st
     monkeypatch.chdir(tmp_path)
     shutil.copy(DEPLOY / "dagster.yaml", tmp_path)
     found, _ = dagster_instance_config(str(tmp_path))
-    yield dict(found)
+    return dict(found)
 
 
 def test_dagster_takes_the_instance_settings(profile: dict[str, Any], tmp_path: Path) -> None:

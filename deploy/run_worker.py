@@ -1,4 +1,4 @@
-"""The Celery application of a worker that replays: `celery -A resources.run_worker worker` with DAGSTER_HOME set.
+"""The Celery application of a worker that replays: `celery -A deploy.run_worker worker` with DAGSTER_HOME set.
 
 Broker, queue and everything else are those of the run launcher in dagster.yaml, so both sides cannot disagree. The code
 location is imported before the worker forks, so that a run does not begin with seconds of imports.
