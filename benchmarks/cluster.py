@@ -23,9 +23,8 @@ from pathlib import Path
 
 import psutil
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY / "tests" / "end_to_end"))
-sys.path.insert(0, str(REPOSITORY / "deploy"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "end_to_end"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "deploy"))
 
 from cluster import Cluster, running
 from dagster_ui import FINISHED, Ui
@@ -34,6 +33,7 @@ from model_client import serving, statistics
 from finevolve_pipeline.cli.synthetic import import_arguments, write_synthetic
 from finevolve_pipeline.synth.world import SynthSettings
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 MECHANISMS = ("pipe", "mem0", "memrl", "reflexion", "expel", "reasoningbank")
 BACKBONES = ("one", "two")
 GREEN_SECONDS = 3600.0

@@ -50,8 +50,12 @@ class WatchedCeleryRunLauncher(CeleryRunLauncher):
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
         """Whether a worker has the run's task. A broker that cannot be reached raises: nothing is known then."""
-        task = run.tags.get(DAGSTER_CELERY_TASK_ID_TAG, "")
-        if task and self.celery.AsyncResult(task).state in _ENDED:
+        task = run.tags.get(DAGSTER_CELERY_TASK_ID_TAG)
+        if task is None:
+            return CheckRunHealthResult(
+                WorkerStatus.RUNNING, "no task: the process that started the run answers for it"
+            )
+        if self.celery.AsyncResult(task).state in _ENDED:
             self._seen.pop(task, None)
             return super().check_run_worker_health(run)
         now = time.monotonic()

@@ -21,10 +21,11 @@ from dagster._serdes import ConfigurableClassData
 
 from finevolve_pipeline.settings import ModelSettings, Settings, load_settings
 
-EXPERIMENT_TAG = "finevolve/experiment"
 SOURCE_TAG = "finevolve/source"
 PROVIDER_TAGS = "finevolve.provider/"
-"""Prefix of one tag for each provider that a run asks: it counts against the limit of all of them."""
+EXPERIMENT_TAGS = "finevolve.experiment/"
+"""Prefixes: a run has a tag for each provider that it asks and each experiment that it replays, and counts against the
+limits of all of them. (Dagster cuts a backfill of few sessions and many experiments into runs of one session.)"""
 
 
 def experiments_of(run: DagsterRun, settings: Settings) -> tuple[str, ...]:
@@ -51,8 +52,10 @@ def queue_tags(run: DagsterRun, settings: Settings) -> dict[str, str]:
         backbones.add(settings.tagging.backbone)
     sections = (settings.backbones[name] for name in backbones)
     asked = {section.provider for section in sections if isinstance(section, ModelSettings)}
-    only = {EXPERIMENT_TAG: experiments[0]} if len(experiments) == 1 else {}
-    return {**only, **{f"{PROVIDER_TAGS}{name}": "asked" for name in sorted(asked)}}
+    return {
+        **{f"{EXPERIMENT_TAGS}{key}": "replayed" for key in experiments},
+        **{f"{PROVIDER_TAGS}{name}": "asked" for name in sorted(asked)},
+    }
 
 
 def _makes(run: DagsterRun, asset: str) -> bool:
@@ -68,10 +71,11 @@ class ProviderRunQueue(QueuedRunCoordinator):
     """
 
     def __init__(self, runs_per_provider: int, runs_per_source: int, **config: Any) -> None:
+        settings = load_settings()
         limits = [
             {"key": SOURCE_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": runs_per_source},
-            {"key": EXPERIMENT_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1},
-            *({"key": f"{PROVIDER_TAGS}{name}", "limit": runs_per_provider} for name in load_settings().providers),
+            *({"key": f"{EXPERIMENT_TAGS}{one.key}", "limit": 1} for one in settings.all_experiments),
+            *({"key": f"{PROVIDER_TAGS}{name}", "limit": runs_per_provider} for name in settings.providers),
         ]
         super().__init__(
             **{**config, "tag_concurrency_limits": [*limits, *(config.get("tag_concurrency_limits") or ())]}
