@@ -1,4 +1,4 @@
-"""What one process shares of the outside world: providers with their limits, the cache, the ledger.
+"""What one process shares of the outside world: providers with their limits, the caches, the ledger.
 
 Experiments of one process ask the same providers; limits, the circuit breaker and answers under way are common to them.
 """
@@ -11,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from finevolve_pipeline.llm.cache import AnswerCache, answers_path
-from finevolve_pipeline.llm.ledger import Ledger, ledger_path
+from finevolve_pipeline.llm.cache import AnswerCache, VectorCache
+from finevolve_pipeline.llm.ledger import Ledger
 from finevolve_pipeline.llm.requests import Reply
 from finevolve_pipeline.settings import Settings
 from resources.provider import Provider
+from resources.records import answer_cache, open_ledger, vector_cache
 
 
 @dataclass
@@ -57,9 +58,14 @@ class Outside:
     @cached_property
     def answers(self) -> AnswerCache:
         """Answers given before."""
-        return AnswerCache(answers_path(self.home))
+        return answer_cache(self.home)
+
+    @cached_property
+    def vectors(self) -> VectorCache:
+        """Vectors computed before."""
+        return vector_cache(self.home)
 
     @cached_property
     def ledger(self) -> Ledger:
         """What was spent, and what may be."""
-        return Ledger(ledger_path(self.home), self.settings.budget.usd)
+        return open_ledger(self.home, self.settings.budget.usd)

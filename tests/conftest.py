@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 import pytest
 
+from resources.database import Database as Server
 from resources.storage import DATABASE, STORAGE
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -87,3 +89,26 @@ def anywhere(request: pytest.FixtureRequest, home: Path) -> Path:
     if request.param != "local":
         request.getfixturevalue("shared")
     return home
+
+
+@pytest.fixture
+def database(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty database of its own, in force by the environment; its URL."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    server = Server(postgres.url)
+    with contextlib.closing(server.connect("tests")) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+    url = f"{postgres.url.rpartition('/')[0]}/{name}"
+    monkeypatch.setenv(DATABASE, url)
+    yield url
+    with contextlib.closing(server.connect("tests")) as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["SQLite", "Postgres"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home whose caches and ledger are files in it, and then one whose are tables of Postgres: the same must hold."""
+    monkeypatch.delenv(DATABASE, raising=False)
+    if request.param == "Postgres":
+        request.getfixturevalue("database")
+    return tmp_path

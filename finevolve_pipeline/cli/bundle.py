@@ -45,13 +45,13 @@ from finevolve_pipeline.evaluation.bundle.standings import Entry, entry_of, refu
 from finevolve_pipeline.evaluation.bundle.verify import REACHES, Reach, Verification, verify_archive, verify_file
 from finevolve_pipeline.evaluation.comparison import PIPE
 from finevolve_pipeline.files import require_writable, write_atomically
-from finevolve_pipeline.llm.cache import AnswerCache, answers_path
 from finevolve_pipeline.replay.audit import Recalling, audit
 from finevolve_pipeline.replay.clock import INPUTS
 from finevolve_pipeline.replay.runner import not_replayed
 from finevolve_pipeline.settings import CacheSettings, Experiment, finevolve_home
 from resources.backbones import build_backbone
 from resources.embedders import build_embedder
+from resources.records import answer_cache
 
 SUFFIX = ".bundle.tar.gz"
 
@@ -231,7 +231,7 @@ def _facts(pipeline: Pipeline, chosen: Sequence[Experiment], submitter: str) -> 
 
 
 def _answers(pipeline: Pipeline, backbones: Sequence[str]) -> dict[str, Answers]:
-    cache = AnswerCache(answers_path(pipeline.home))
+    cache = answer_cache(pipeline.home)
     if not cache.is_there():
         return {name: answers_digest(()) for name in backbones}
     window = [session.isoformat() for session in pipeline.settings.benchmark.sessions]
@@ -276,7 +276,7 @@ def _own_digest(own: OwnData | None, reach: Reach) -> str:
 
 
 def _digest_of_answers(home: Path) -> str:
-    cache = AnswerCache(answers_path(home))
+    cache = answer_cache(home)
     if not cache.is_there():
         return ""
     try:

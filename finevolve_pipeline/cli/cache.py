@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -22,11 +22,10 @@ from finevolve_pipeline.llm.cache import (
     Tally,
     Total,
     VectorCache,
-    answers_path,
     plain,
-    vectors_path,
 )
 from resources.backbones import build_backbone
+from resources.records import answer_cache, vector_cache
 
 
 @click.group("cache")
@@ -45,9 +44,9 @@ def export_command(file: Path, backbones: tuple[str, ...], as_json: bool) -> Non
     """
     _require_writable(file)
     pipeline = Pipeline.in_force()
-    if not answers_path(pipeline.home).exists() and not vectors_path(pipeline.home).exists():
-        raise CacheError(f"cache of {pipeline.home}: nothing to export yet; `finevolve run` fills it")
     answers, vectors = _caches(pipeline)
+    if not answers.is_there() and not vectors.is_there():
+        raise CacheError(f"cache of {pipeline.home}: nothing to export yet; `finevolve run` fills it")
     known = _identities(pipeline, backbones or answers.backbones())
     manifest = export_bundle(file, answers, vectors, known, backbones or None)
     for name in sorted({one.backbone for one in manifest.contents} - known.keys()):
@@ -99,13 +98,13 @@ def stats_command(as_json: bool) -> None:
         emit_json(
             {
                 "answers": {
-                    "path": str(answers.path),
+                    "path": answers.place,
                     "bytes": answers.size(),
                     "entries": sum(one.entries for one in totals),
                     "totals": [asdict(one) for one in totals],
                 },
                 "vectors": {
-                    "path": str(vectors.path),
+                    "path": vectors.place,
                     "bytes": vectors.size(),
                     "entries": sum(dimensions.values()),
                     "by_dimensions": dimensions,
@@ -129,7 +128,7 @@ def stats_command(as_json: bool) -> None:
 
 @cache_group.command("verify")
 @click.option("--repair", is_flag=True, help="Delete damaged entries; they are asked again when they are needed.")
-@click.option("--set-aside", is_flag=True, help="Rename a file that cannot be read, so that a new one can be made.")
+@click.option("--set-aside", is_flag=True, help="Rename a cache that cannot be read, so that a new one can be made.")
 @json_option
 def verify_command(repair: bool, set_aside: bool, as_json: bool) -> None:
     """Is the cache sound?
@@ -141,29 +140,25 @@ def verify_command(repair: bool, set_aside: bool, as_json: bool) -> None:
         health = cache.verify() if cache.is_there() else Health(entries=0)
         if set_aside and health.structure:
             aside = cache.set_aside()
-            messages.print(f"{cache.path.name} cannot be read; it lies at {aside} now")
+            messages.print(f"{cache.label} cannot be read; it lies at {aside} now")
             health = Health(entries=0)
         deleted = cache.delete(one.key for one in health.damaged) if repair and health.damaged else 0
-        findings.append((cache.path, health, deleted))
+        findings.append(_Finding(cache.label, cache.place, health, deleted))
     if as_json:
-        emit_json([_finding(*finding) for finding in findings])
+        emit_json([finding.as_json() for finding in findings])
     else:
         print_table(
             "cache",
             ["file", "entries", "damaged", "deleted", "structure"],
             [
-                [path.name, f"{health.entries:,}", str(len(health.damaged)), str(deleted), _structure(health)]
-                for path, health, deleted in findings
+                [one.label, f"{one.health.entries:,}", str(len(one.health.damaged)), str(one.deleted), one.structure]
+                for one in findings
             ],
         )
-        for path, health, _ in findings:
-            for one in health.damaged:
-                messages.print(f"{path.name}: {one.key.hex()} is damaged ({one.about})")
-            for line in health.structure:
-                messages.print(f"{path.name}: {line}")
-            if health.structure:
-                messages.print(f"{path.name}: `finevolve cache verify --set-aside` makes room for a new one")
-    if any(health.structure or len(health.damaged) > deleted for _, health, deleted in findings):
+        for finding in findings:
+            for line in finding.lines():
+                messages.print(f"{finding.label}: {line}")
+    if any(finding.is_damage_left for finding in findings):
         raise click.exceptions.Exit(1)
 
 
@@ -176,7 +171,7 @@ def _require_writable(file: Path) -> None:
 
 
 def _caches(pipeline: Pipeline) -> tuple[AnswerCache, VectorCache]:
-    return AnswerCache(answers_path(pipeline.home)), VectorCache(vectors_path(pipeline.home))
+    return answer_cache(pipeline.home), vector_cache(pipeline.home)
 
 
 def _identities(pipeline: Pipeline, names: Iterable[str]) -> dict[str, dict[str, object]]:
@@ -206,19 +201,38 @@ def _total_row(total: Total) -> list[str]:
     return [*names, f"{total.entries:,}", *(f"{number:,}" for number in tokens), f"{usage.cost:,.4f}"]
 
 
-def _finding(path: Path, health: Health, deleted: int) -> dict[str, object]:
-    damaged = [{"key": one.key.hex(), "about": one.about} for one in health.damaged]
-    return {
-        "path": str(path),
-        "entries": health.entries,
-        "damaged": damaged,
-        "deleted": deleted,
-        "structure": list(health.structure),
-    }
+@dataclass(frozen=True)
+class _Finding:
+    """What verifying one cache found, and how many damaged entries were deleted."""
 
+    label: str
+    place: str
+    health: Health
+    deleted: int
 
-def _structure(health: Health) -> str:
-    return "DAMAGED" if health.structure else "sound"
+    @property
+    def structure(self) -> str:
+        return "DAMAGED" if self.health.structure else "sound"
+
+    @property
+    def is_damage_left(self) -> bool:
+        return bool(self.health.structure) or len(self.health.damaged) > self.deleted
+
+    def lines(self) -> list[str]:
+        """For people: each damage, and what can be done about a structure that is damaged."""
+        damaged = [f"{one.key.hex()} is damaged ({one.about})" for one in self.health.damaged]
+        remedy = ["`finevolve cache verify --set-aside` makes room for a new one"] if self.health.structure else []
+        return [*damaged, *self.health.structure, *remedy]
+
+    def as_json(self) -> dict[str, object]:
+        damaged = [{"key": one.key.hex(), "about": one.about} for one in self.health.damaged]
+        return {
+            "path": self.place,
+            "entries": self.health.entries,
+            "damaged": damaged,
+            "deleted": self.deleted,
+            "structure": list(self.health.structure),
+        }
 
 
 def _size(size: int) -> str:

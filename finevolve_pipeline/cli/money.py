@@ -13,8 +13,9 @@ from rich.progress import TaskID
 from assets.planning import asked_sessions, require_landed, want
 from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, print_table, progress_bar, results
 from finevolve_pipeline.cli.run import choose_experiments
-from finevolve_pipeline.llm.ledger import By, Ledger, Total, ledger_path, usd
+from finevolve_pipeline.llm.ledger import By, Ledger, Total, usd
 from finevolve_pipeline.replay.estimate import Estimate, Line, ToDo, estimate
+from resources.records import open_ledger
 
 SHARED = "(dataset)"
 """How tables call what all experiments share."""
@@ -206,7 +207,7 @@ def tokens(count: int) -> str:
 
 
 def _ledger(pipeline: Pipeline) -> Ledger:
-    return Ledger(ledger_path(pipeline.home), pipeline.settings.budget.usd)
+    return open_ledger(pipeline.home, pipeline.settings.budget.usd)
 
 
 def _budget(ledger: Ledger) -> dict[str, float | None]:

@@ -237,7 +237,7 @@ def export_bundle(
         for name in only or ():
             if name not in backbones:
                 raise CacheError(
-                    f"cache {answers.path}: no answer of backbone {name!r}; `finevolve cache stats` lists them"
+                    f"cache {answers.place}: no answer of backbone {name!r}; `finevolve cache stats` lists them"
                 )
         manifest = Manifest(
             answers=written[_ANSWERS.member][0],

@@ -1,7 +1,8 @@
 """The cache: answers of models and vectors of embedders, each under a key made of all that can change it.
 
-What belongs here: keys, and two SQLite files (WAL) that any number of processes and threads share, `answers.sqlite` and
-`vectors.sqlite` below `<home>/cache`. What must not: a prompt or an article. Keys are digests, so a cache can be given
+What belongs here: keys, and two caches that any number of processes and threads share. They are SQLite files below
+`<home>/cache`, `answers.sqlite` and `vectors.sqlite`, or tables of a database that hosts share (see `databases`), and
+equal entries are equal rows in both. What must not: a prompt or an article. Keys are digests, so a cache can be given
 away without the licensed texts that it was made from; an entry tells its backbone, phase, simulated day and subject (an
 industry's code, an article's id) and what the model wrote. Nothing here tells the time of day.
 
@@ -11,25 +12,21 @@ Every row carries a checksum. Whoever stores a key first wins: all who ask for i
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import marshal
-import os
-import sqlite3
-import threading
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from finevolve_pipeline.databases import transaction, use_write_ahead_log
+from finevolve_pipeline.databases import Connection, Database, Schema, database_at, text_of
 from finevolve_pipeline.digests import canonical_json
 from finevolve_pipeline.errors import CacheError
 from finevolve_pipeline.llm.requests import Call, Reply, Usage
@@ -47,9 +44,6 @@ MOST_DIMENSIONS = 2**20
 
 SCHEMA_VERSION = 1
 """Of the tables and of what stands in them."""
-
-BUSY_SECONDS = 120.0
-"""How long one process waits for another that writes, e.g. for the import of a large bundle."""
 
 ANSWER_KEY = b"finevolve answer 1"
 VECTOR_KEY = b"finevolve vector 1"
@@ -199,7 +193,7 @@ class Health:
     Attributes:
         entries: rows that were read.
         damaged: rows that fail their checksum.
-        structure: what SQLite says about the file as a whole; empty if it is sound.
+        structure: what is wrong with the database as a whole; empty if it is sound.
     """
 
     entries: int
@@ -264,145 +258,99 @@ def _readable(part: object) -> str:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How one kind of cache lies in its file.
+    """How one kind of cache lies in its database.
 
     Attributes:
         what: for messages.
-        application: marks the file as ours, in its header.
         table: name of the only table.
         columns: all of them, in order; `key` first, `checksum` last.
         shown: columns that tell people what a row is about.
-        page_size: bytes. Several answers fit into a page of 8 kB; vectors of 1,024 or 4,096 numbers, which are a
-            little longer than pages of any size, waste least with small ones.
-        create: the statement that makes the table.
     """
 
     what: str
-    application: int
     table: str
     columns: tuple[str, ...]
     shown: tuple[str, ...]
-    page_size: int
-    create: str
 
-    @property
+    @cached_property
+    def _into(self) -> str:
+        marks = ", ".join("?" * len(self.columns))
+        return f"INSERT INTO {self.table} ({', '.join(self.columns)}) VALUES ({marks}) ON CONFLICT (key)"
+
+    @cached_property
     def insert(self) -> str:
-        marks = ", ".join("?" * len(self.columns))
-        return f"INSERT INTO {self.table} ({', '.join(self.columns)}) VALUES ({marks}) ON CONFLICT (key) DO NOTHING"
+        return f"{self._into} DO NOTHING"
 
-    @property
+    @cached_property
     def replace(self) -> str:
-        marks = ", ".join("?" * len(self.columns))
-        return f"INSERT OR REPLACE INTO {self.table} ({', '.join(self.columns)}) VALUES ({marks})"
+        return f"{self._into} DO UPDATE SET {', '.join(f'{one} = excluded.{one}' for one in self.columns[1:])}"
 
-    @property
+    @cached_property
     def select(self) -> str:
         return f"SELECT {', '.join(self.columns)} FROM {self.table}"
+
+    @cached_property
+    def find(self) -> str:
+        return f"{self.select} WHERE key = ?"
 
 
 _ANSWERS = _Layout(
     what="answer",
-    application=0x46456131,  # FEa1
     table="answers",
     columns=("key", "backbone", "phase", "day", "subject", "reply", "checksum"),
     shown=("phase", "subject", "day", "backbone"),
-    page_size=8192,
-    create="""
-        CREATE TABLE answers (
-            key BLOB PRIMARY KEY NOT NULL,
-            backbone TEXT NOT NULL,
-            phase TEXT NOT NULL,
-            day TEXT NOT NULL,
-            subject TEXT NOT NULL,
-            reply BLOB NOT NULL, -- zlib of the canonical JSON
-            checksum BLOB NOT NULL
-        )
-    """,
 )
 
 _VECTORS = _Layout(
     what="vector",
-    application=0x46457631,  # FEv1
     table="vectors",
     columns=("key", "dimensions", "vector", "checksum"),
     shown=("dimensions",),
-    page_size=4096,
-    create="""
-        CREATE TABLE vectors (
-            key BLOB PRIMARY KEY NOT NULL,
-            dimensions INTEGER NOT NULL,
-            vector BLOB NOT NULL, -- float32, little-endian
-            checksum BLOB NOT NULL
-        )
-    """,
 )
 
-_LEFT_BEHIND: list[sqlite3.Connection] = []
-"""Connections of a parent process: closing them in its child would disturb the parent's."""
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
-    return int(value)
-
-
-_DAMAGED_FILE = (
-    "the file is damaged ({said}); save what `sqlite3 FILE .recover` can read, or move it away and import a bundle"
-)
-_EXPLANATIONS = {
-    sqlite3.SQLITE_BUSY: f"locked by another process for {BUSY_SECONDS:.0f} s; wait for it or end it",
-    sqlite3.SQLITE_LOCKED: "locked by another connection of this process; close it",
-    sqlite3.SQLITE_READONLY: "cannot be written ({said}); copy it to a writable folder, or change its permissions",
-    sqlite3.SQLITE_PERM: "cannot be opened ({said}); change its permissions",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened ({said}); change the permissions of file and folder",
-    sqlite3.SQLITE_FULL: "the disk is full ({said}); free some space and start again, nothing stored is lost",
-    sqlite3.SQLITE_IOERR: "the disk is full or fails ({said}); free some space and start again",
-    sqlite3.SQLITE_NOTADB: _DAMAGED_FILE,
-    sqlite3.SQLITE_CORRUPT: _DAMAGED_FILE,
-}
-
-
-def _explanation(error: sqlite3.Error) -> str:
-    """What happened and what to do, in one line."""
-    code = getattr(error, "sqlite_errorcode", None)
-    known = _EXPLANATIONS.get(code & 0xFF) if isinstance(code, int) else None
-    return (known or "SQLite refuses ({said}); see whether another program uses the file").format(said=error)
+_IF_OTHER_VERSION = "export it with the program that wrote it, move it away, and import the bundle"
+_IF_DAMAGED = "save what can be read (SQLite: `sqlite3 FILE .recover`), or move it away and import a bundle"
 
 
 class _Cache(Generic[Entry]):
-    """One SQLite file with one table, for several processes and threads at once.
-
-    It is opened at its first use, by one connection that all threads of a process share. Every error of SQLite becomes
-    one `CacheError` that says what to do.
+    """One table of a database, for several processes and threads at once.
 
     Args:
-        path: of the file; it and its folder are made at the first use.
+        place: a database, or the path of a SQLite file; it and its folder are made at the first use.
+
+    Every error of the database becomes one `CacheError` that says what to do.
     """
 
+    schema: ClassVar[Schema]
     _layout: ClassVar[_Layout]
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._connection: sqlite3.Connection | None = None
-        self._lock = threading.RLock()
-        self._process = os.getpid()
+    def __init__(self, place: Path | Database) -> None:
+        self._database = database_at(place, self.schema)
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return self._database.name
+
+    @property
+    def label(self) -> str:
+        """The same in one word, for tables."""
+        return self._database.label
 
     def count(self) -> int:
         """Entries."""
-        with self._use() as connection:
-            found: int = connection.execute(f"SELECT count(*) FROM {self._layout.table}").fetchone()[0]
-            return found
+        statement = f"SELECT count(*) FROM {self._layout.table}"
+        return int(self._database.run(lambda connection: connection.execute(statement).fetchone()[0]))
 
     def size(self) -> int:
-        """Bytes on disk, the write-ahead log included; 0 where there is no file."""
-        files = (self.path.with_name(self.path.name + suffix) for suffix in ("", "-wal", "-shm"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        """Bytes on disk, the write-ahead log of a file included; 0 where there is nothing yet."""
+        return self._database.size()
 
     def merge(self, entries: Iterable[Entry], *, replace: bool = False) -> Tally:
         """Store entries that are not there, in one transaction; `replace` those that differ, else keep them.
 
         Raises:
-            CacheError: an entry, a row or the file cannot be used; nothing was stored then. Whatever else `entries`
+            CacheError: an entry, a row or the database cannot be used; nothing was stored then. Whatever else `entries`
                 raises stops it likewise.
         """
         tally: Counter[str] = Counter()
@@ -421,75 +369,41 @@ class _Cache(Generic[Entry]):
                     connection.execute(self._layout.replace, row)
         return Tally(**tally)
 
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> AbstractContextManager[Connection]:
         """All or nothing: what is written inside is kept if the block ends well. One inside another joins it."""
-        with self._use() as connection:
-            if connection.in_transaction:
-                yield connection
-                return
-            with transaction(connection):
-                yield connection
+        return self._database.transaction()
 
     def verify(self) -> Health:
-        """Every checksum, and SQLite's own check of the file."""
+        """Every checksum, and the database's own check of the whole."""
         entries = 0
         damaged: list[Damaged] = []
         try:
-            with self._use() as connection:
-                said = [_readable(line) for (line,) in connection.execute("PRAGMA integrity_check(10)")]
+            said = self._database.flaws()
             for row in self._rows():
                 entries += 1
                 if not _is_sound(row):
                     damaged.append(self._damaged(row))
         except CacheError as broken:
             return Health(entries, tuple(damaged), (str(broken),))
-        return Health(entries, tuple(damaged), tuple(line for line in said if line != "ok"))
+        return Health(entries, tuple(damaged), tuple(plain(line) for line in said))
 
     def is_there(self) -> bool:
-        """Whether the file has been made.
+        """Whether it has been made. Raises `CacheError` if something else is in its place."""
+        return self._database.is_there()
 
-        Raises:
-            CacheError: something else is in its place, or in its folder's.
-        """
-        for folder in self.path.parents:
-            if folder.exists() and not folder.is_dir():
-                raise CacheError(f"cache {self.path}: {folder} is a file, not a folder; move it away")
-        if self.path.is_dir():
-            raise CacheError(f"cache {self.path}: a folder is in its place; move it away")
-        return self.path.exists()
-
-    def set_aside(self) -> Path:
-        """Rename a file that cannot be read, with what SQLite keeps beside it, so that a new one can be made.
-
-        Returns:
-            Where it lies now.
-        """
-        self.close()
-        number = next(n for n in itertools.count(1) if not self._aside(n).exists())
-        for suffix in ("-wal", "-shm", ""):
-            part = Path(f"{self.path}{suffix}")
-            if part.exists():
-                part.rename(f"{self._aside(number)}{suffix}")
-        return self._aside(number)
-
-    def _aside(self, number: int) -> Path:
-        return self.path.with_name(f"{self.path.stem}.damaged-{number}{self.path.suffix}")
+    def set_aside(self) -> str:
+        """Rename a cache that cannot be read, so that a new one can be made; where it is now."""
+        return self._database.set_aside()
 
     def delete(self, keys: Iterable[bytes]) -> int:
         """Forget entries, e.g. damaged ones; the number of those that there were."""
+        statement = f"DELETE FROM {self._layout.table} WHERE key = ?"
         with self.transaction() as connection:
-            statement = f"DELETE FROM {self._layout.table} WHERE key = ?"
             return sum(connection.execute(statement, (key,)).rowcount for key in keys)
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
-        if self._process != os.getpid():
-            self._leave_to_parent()
-        with self._lock, self._explained():
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        """Close the database; the next use opens it again."""
+        self._database.close()
 
     def _row(self, entry: Entry) -> tuple[Any, ...]:
         """An entry as it is stored, its checksum last. Raises `CacheError` if it cannot be."""
@@ -502,33 +416,20 @@ class _Cache(Generic[Entry]):
     def _require_key(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise CacheError(
-                f"cache {self.path}: key {key.hex()[:80]} has {len(key)} bytes, no SHA-256; "
+                f"cache {self.place}: key {key.hex()[:80]} has {len(key)} bytes, no SHA-256; "
                 "make it with answer_key or vector_key"
             )
 
-    @contextmanager
-    def _use(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for this thread alone."""
-        if self._process != os.getpid():
-            self._leave_to_parent()
-        with self._lock, self._explained():
-            if self._connection is None:
-                self._connection = self._opened()
-            yield self._connection
-
-    def _found(self, connection: sqlite3.Connection, key: bytes) -> tuple[Any, ...] | None:
+    def _found(self, connection: Connection, key: bytes) -> tuple[Any, ...] | None:
         """The sound row of a key, None if there is none. Raises `CacheError` if it is damaged."""
-        row: tuple[Any, ...] | None = connection.execute(f"{self._layout.select} WHERE key = ?", (key,)).fetchone()
+        row: tuple[Any, ...] | None = connection.execute(self._layout.find, (key,)).fetchone()
         if row is not None:
             self._require_sound(row)
         return row
 
     def _rows(self, where: str = "", values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """All rows by key as of now, whatever is written meanwhile; over a connection of its own."""
-        with self._use():
-            pass  # makes the file where there is none yet
-        with self._explained(), closing(self._connected()) as connection:
-            yield from connection.execute(f"{self._layout.select} {where} ORDER BY key", values)
+        """All rows by key as of now, whatever is written meanwhile."""
+        return self._database.rows(f"{self._layout.select} {where} ORDER BY key", values)
 
     def _entries(self, where: str = "", values: Sequence[object] = ()) -> Iterator[Entry]:
         for row in self._rows(where, values):
@@ -539,7 +440,7 @@ class _Cache(Generic[Entry]):
         if not _is_sound(row):
             damaged = self._damaged(row)
             raise CacheError(
-                f"cache {self.path}: {self._layout.what} {damaged.key.hex()} ({damaged.about}) is damaged; "
+                f"cache {self.place}: {self._layout.what} {damaged.key.hex()} ({damaged.about}) is damaged; "
                 "`finevolve cache verify --repair` deletes damaged entries, so that they are asked again"
             )
 
@@ -548,100 +449,63 @@ class _Cache(Generic[Entry]):
         key = named["key"] if isinstance(named["key"], bytes) else b""
         return Damaged(key, " ".join(_readable(named[column]) for column in self._layout.shown))
 
-    def _leave_to_parent(self) -> None:
-        """After a fork: the parent's connection must not be touched, nor its lock, which another thread may hold.
-
-        A transaction that was open at the fork stays open for the child's SQLite; writing then ends as `CacheError`.
-        """
-        if self._connection is not None:
-            _LEFT_BEHIND.append(self._connection)
-        self._connection = None
-        self._lock = threading.RLock()
-        self._process = os.getpid()
-
-    def _connected(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        # Texts as bytes: a damaged one must not fail before its checksum does.
-        connection.text_factory = bytes
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA cache_size = -8192")
-        connection.execute("PRAGMA journal_size_limit = 67108864")
-        return connection
-
-    def _opened(self) -> sqlite3.Connection:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as refused:
-            raise CacheError(
-                f"cache {self.path}: its folder cannot be made ({refused.strerror}); name another home with --home"
-            ) from None
-        connection = self._connected()
-        try:
-            if self._is_new(connection):
-                self._create(connection)
-            self._require_ours(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _create(self, connection: sqlite3.Connection) -> None:
-        """Make the table; of several processes that try at once, one does."""
-        connection.execute(f"PRAGMA page_size = {self._layout.page_size}")
-        use_write_ahead_log(connection, BUSY_SECONDS)
-        with transaction(connection):
-            if self._is_new(connection):
-                connection.execute(self._layout.create)
-                connection.execute(f"PRAGMA application_id = {self._layout.application}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-    def _is_new(self, connection: sqlite3.Connection) -> bool:
-        (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        return bool(objects == 0 and _pragma(connection, "application_id") == 0)
-
-    def _require_ours(self, connection: sqlite3.Connection) -> None:
-        if _pragma(connection, "application_id") != self._layout.application:
-            raise CacheError(f"cache {self.path}: not a cache of {self._layout.what}s; move this file away")
-        version = _pragma(connection, "user_version")
-        if version != SCHEMA_VERSION:
-            raise CacheError(
-                f"cache {self.path}: of version {version}, this program reads {SCHEMA_VERSION}; "
-                "export it with the program that wrote it, move it away, and import the bundle"
-            )
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise CacheError(f"cache {self.path}: {_explanation(error)}") from error
-
 
 class AnswerCache(_Cache[AnswerEntry]):
     """Answers by key."""
 
+    schema = Schema(
+        kind="cache",
+        name="answers",
+        version=SCHEMA_VERSION,
+        tables=("answers",),
+        sqlite="""
+            CREATE TABLE answers (
+                key BLOB PRIMARY KEY NOT NULL,
+                backbone TEXT NOT NULL,
+                phase TEXT NOT NULL,
+                day TEXT NOT NULL,
+                subject TEXT NOT NULL,
+                reply BLOB NOT NULL, -- zlib of the canonical JSON
+                checksum BLOB NOT NULL
+            );
+        """,
+        postgres="""
+            CREATE TABLE answers (
+                key BYTEA PRIMARY KEY,
+                backbone TEXT COLLATE "C" NOT NULL,
+                phase TEXT COLLATE "C" NOT NULL,
+                day TEXT COLLATE "C" NOT NULL,
+                subject TEXT COLLATE "C" NOT NULL,
+                reply BYTEA NOT NULL,
+                checksum BYTEA NOT NULL
+            );
+            ALTER TABLE answers ALTER COLUMN reply SET STORAGE EXTERNAL; -- it is packed already
+        """,
+        if_damaged=_IF_DAMAGED,
+        if_other_version=_IF_OTHER_VERSION,
+        application=0x46456131,  # FEa1
+        page_size=8192,  # several answers fit into one
+    )
     _layout = _ANSWERS
 
     def get(self, key: bytes) -> Reply | None:
         """The answer of a key, None if there is none.
 
         Raises:
-            CacheError: the row or the file is damaged, or the file cannot be read.
+            CacheError: the row or the database is damaged, or cannot be read.
         """
-        with self._use() as connection:
-            row = self._found(connection, key)
+        row = self._database.run(lambda connection: self._found(connection, key))
         return None if row is None else self._reply(key, self._document(row))
 
     def put(self, key: bytes, reply: Reply, about: About) -> Reply:
         """Store an answer unless there is one; what is stored then, which all processes agree on.
 
         Raises:
-            CacheError: the answer is longer than 4 MiB, or the file is damaged or cannot be written.
+            CacheError: the answer is longer than 4 MiB, or the database is damaged or cannot be written.
         """
         row = self._row(AnswerEntry(key, about, document_of(reply)))
-        with self._use() as connection:
-            if connection.execute(_ANSWERS.insert, row).rowcount:
-                return reply
+        if self._database.run(lambda connection: connection.execute(_ANSWERS.insert, row).rowcount):
+            return reply
         stored = self.get(key)
         # Between both statements a repair may have deleted the row: then this answer is as good as any.
         return reply if stored is None else stored
@@ -649,20 +513,21 @@ class AnswerCache(_Cache[AnswerEntry]):
     def replace(self, key: bytes, reply: Reply, about: About) -> None:
         """Store an answer in place of the one that there may be. Raises as `put`."""
         row = self._row(AnswerEntry(key, about, document_of(reply)))
-        with self._use() as connection:
-            connection.execute(_ANSWERS.replace, row)
+        self._database.run(lambda connection: connection.execute(_ANSWERS.replace, row))
 
     def entries(self, backbones: Sequence[str] | None = None) -> Iterator[AnswerEntry]:
         """All entries by key, as of now, or those of some backbones. Raises `CacheError` at a damaged one."""
         if backbones is None:
             return self._entries()
+        if not backbones:
+            return iter(())
         return self._entries(f"WHERE backbone IN ({', '.join('?' * len(backbones))})", backbones)
 
     def backbones(self) -> list[str]:
         """Names of the backbones with answers, sorted."""
-        with self._use() as connection:
-            found = connection.execute("SELECT DISTINCT backbone FROM answers ORDER BY backbone")
-            return [_readable(name) for (name,) in found]
+        statement = "SELECT DISTINCT backbone FROM answers ORDER BY backbone"
+        found = self._database.run(lambda connection: connection.execute(statement).fetchall())
+        return [_readable(name) for (name,) in found]
 
     def totals(self) -> list[Total]:
         """Entries, tokens and cost by backbone and phase, sorted. Raises `CacheError` at a damaged entry."""
@@ -679,7 +544,7 @@ class AnswerCache(_Cache[AnswerEntry]):
         self._require_key(entry.key)
         if len(entry.document) > LONGEST_DOCUMENT:
             raise CacheError(
-                f"cache {self.path}: answer to {about} has {len(entry.document)} bytes, more than the "
+                f"cache {self.place}: answer to {about} has {len(entry.document)} bytes, more than the "
                 f"{LONGEST_DOCUMENT} that are kept; lower max_tokens of {about.backbone}"
             )
         texts = (plain(about.backbone), plain(about.phase), plain(about.day), plain(about.subject))
@@ -688,7 +553,7 @@ class AnswerCache(_Cache[AnswerEntry]):
 
     def _entry(self, row: Sequence[Any]) -> AnswerEntry:
         key, backbone, phase, day, subject, *_ = row
-        about = About(backbone.decode(), phase.decode(), day.decode(), subject.decode())
+        about = About(text_of(backbone), text_of(phase), text_of(day), text_of(subject))
         return AnswerEntry(key, about, self._document(row))
 
     def _document(self, row: Sequence[Any]) -> bytes:
@@ -705,28 +570,52 @@ class AnswerCache(_Cache[AnswerEntry]):
 
     def _foreign(self, key: bytes, why: Exception) -> CacheError:
         return CacheError(
-            f"cache {self.path}: answer {key.hex()} was written by another program ({why}); move this file away"
+            f"cache {self.place}: answer {key.hex()} was written by another program ({why}); move this file away"
         )
 
 
 class VectorCache(_Cache[VectorEntry]):
     """Vectors by key."""
 
+    schema = Schema(
+        kind="cache",
+        name="vectors",
+        version=SCHEMA_VERSION,
+        tables=("vectors",),
+        sqlite="""
+            CREATE TABLE vectors (
+                key BLOB PRIMARY KEY NOT NULL,
+                dimensions INTEGER NOT NULL,
+                vector BLOB NOT NULL, -- float32, little-endian
+                checksum BLOB NOT NULL
+            );
+        """,
+        postgres="""
+            CREATE TABLE vectors (
+                key BYTEA PRIMARY KEY,
+                dimensions BIGINT NOT NULL,
+                vector BYTEA NOT NULL,
+                checksum BYTEA NOT NULL
+            );
+            ALTER TABLE vectors ALTER COLUMN vector SET STORAGE EXTERNAL; -- random bits do not shrink
+        """,
+        if_damaged=_IF_DAMAGED,
+        if_other_version=_IF_OTHER_VERSION,
+        application=0x46457631,  # FEv1
+        page_size=4096,  # vectors of 1,024 or 4,096 numbers, a little longer than pages of any size, waste least here
+    )
     _layout = _VECTORS
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
         """The vectors of those keys that are there, float32, exactly as they were stored.
 
         Raises:
-            CacheError: a row or the file is damaged, or the file cannot be read.
+            CacheError: a row or the database is damaged, or cannot be read.
         """
         found: dict[bytes, Vector] = {}
         for start in range(0, len(keys), _TOGETHER):
             some = keys[start : start + _TOGETHER]
-            marks = ", ".join("?" * len(some))
-            with self._use() as connection:
-                rows = connection.execute(f"{_VECTORS.select} WHERE key IN ({marks})", some).fetchall()
-            for row in rows:
+            for row in self._database.run(partial(_rows_of, some)):
                 self._require_sound(row)
                 found[row[0]] = np.frombuffer(row[2], dtype="<f4").astype(np.float32)
         return found
@@ -735,16 +624,25 @@ class VectorCache(_Cache[VectorEntry]):
         """Store vectors whose keys are not there, in one transaction; what is stored then, which all agree on.
 
         Raises:
-            CacheError: a vector that is not one row of finite numbers, or a file that is damaged or cannot be written.
+            CacheError: a vector that is not one row of finite numbers, or a database that is damaged or cannot be
+                written; nothing was stored then.
         """
-        with self.transaction() as connection:
-            for key, vector in vectors.items():
-                numbers = np.ascontiguousarray(vector, dtype="<f4")
-                if numbers.ndim != 1:
-                    raise CacheError(f"cache {self.path}: vector {key.hex()} of shape {vector.shape} is not one row")
-                entry = VectorEntry(key, numbers.size, numbers.tobytes())
-                connection.execute(_VECTORS.insert, self._row(entry))
+        self._write(_VECTORS.insert, vectors)
         return self.get_many(list(vectors))
+
+    def replace_many(self, vectors: Mapping[bytes, npt.NDArray[Any]]) -> None:
+        """Store vectors in place of those that there may be, in one transaction. Raises as `put_many`."""
+        self._write(_VECTORS.replace, vectors)
+
+    def _write(self, statement: str, vectors: Mapping[bytes, npt.NDArray[Any]]) -> None:
+        rows = [self._row(self._entry_of(*one)) for one in vectors.items()]
+        self._database.atomically(lambda connection: connection.executemany(statement, rows))
+
+    def _entry_of(self, key: bytes, vector: npt.NDArray[Any]) -> VectorEntry:
+        numbers = np.ascontiguousarray(vector, dtype="<f4")
+        if numbers.ndim != 1:
+            raise CacheError(f"cache {self.place}: vector {key.hex()} of shape {vector.shape} is not one row")
+        return VectorEntry(key, numbers.size, numbers.tobytes())
 
     def entries(self) -> Iterator[VectorEntry]:
         """All entries by key, as of now. Raises `CacheError` at a damaged one."""
@@ -752,21 +650,27 @@ class VectorCache(_Cache[VectorEntry]):
 
     def by_dimensions(self) -> dict[int, int]:
         """Number of vectors of each length, shortest first."""
-        with self._use() as connection:
-            found = connection.execute("SELECT dimensions, count(*) FROM vectors GROUP BY dimensions ORDER BY 1")
-            return dict(found.fetchall())
+        statement = "SELECT dimensions, count(*) FROM vectors GROUP BY dimensions ORDER BY 1"
+        return dict(self._database.run(lambda connection: connection.execute(statement).fetchall()))
 
     def _row(self, entry: VectorEntry) -> tuple[Any, ...]:
         self._require_key(entry.key)
         if not 1 <= entry.dimensions <= MOST_DIMENSIONS or len(entry.data) != 4 * entry.dimensions:
             raise CacheError(
-                f"cache {self.path}: vector {entry.key.hex()} has {entry.dimensions} dimensions in {len(entry.data)} "
+                f"cache {self.place}: vector {entry.key.hex()} has {entry.dimensions} dimensions in {len(entry.data)} "
                 f"bytes; 1 to {MOST_DIMENSIONS} of 4 bytes each are kept"
             )
         if not np.isfinite(np.frombuffer(entry.data, dtype="<f4")).all():
-            raise CacheError(f"cache {self.path}: vector {entry.key.hex()} has NaN or infinity in it; see the embedder")
+            raise CacheError(
+                f"cache {self.place}: vector {entry.key.hex()} has NaN or infinity in it; see the embedder"
+            )
         parts = (entry.key, entry.dimensions, entry.data)
         return (*parts, _checksum(parts))
 
     def _entry(self, row: Sequence[Any]) -> VectorEntry:
         return VectorEntry(*row[:-1])
+
+
+def _rows_of(keys: Sequence[bytes], connection: Connection) -> list[Any]:
+    marks = ", ".join("?" * len(keys))
+    return connection.execute(f"{_VECTORS.select} WHERE key IN ({marks})", keys).fetchall()

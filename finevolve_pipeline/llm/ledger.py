@@ -1,43 +1,41 @@
 """The ledger: what models and embedders took, attempt by attempt, and the budget that holds for all of it.
 
-One SQLite file a home, shared by threads and processes. Money is counted in whole millionths of a millionth of a USD,
-so that sums are exact. An attempt that can cost something under a budget is put aside before it is made; what a dead
-process had put aside counts as spent. Rows say who, what for, how much, and when by the wall clock: never a prompt, an
-answer or a key.
+One SQLite file a home, shared by threads and processes, or tables of a database that hosts share (see `databases`).
+Money is counted in whole millionths of a millionth of a USD, so that sums are exact. An attempt that can cost something
+under a budget is put aside before it is made; what a dead process had put aside counts as spent. Rows say who, what
+for, how much, and when by the wall clock: never a prompt, an answer or a key.
+
+Everything written may be written again where a connection broke and nobody knows whether the first time counted: the
+id of an attempt is drawn by whoever makes it, and stands for it wherever it is written down.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import threading
+import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from finevolve_pipeline.databases import transaction, use_write_ahead_log
-from finevolve_pipeline.errors import BudgetError, CacheError
+from finevolve_pipeline.databases import Connection, Database, Schema, database_at, text_of
+from finevolve_pipeline.errors import BudgetError
 from finevolve_pipeline.llm.failures import LOST
 from finevolve_pipeline.llm.metering import Meter, Reservation
 from finevolve_pipeline.llm.requests import Usage
-from finevolve_pipeline.processes import is_alive, process_mark
 from finevolve_pipeline.settings import PriceSettings
 
 By = Literal["experiment", "backbone", "phase", "day"]
 
 _PICO = 10**12
-_VERSION = 1
-_WAIT_SECONDS = 60.0
-_SCHEMA = """
+_SQLITE = """
 CREATE TABLE purposes (
     id INTEGER PRIMARY KEY,
     experiment TEXT NOT NULL, backbone TEXT NOT NULL, phase TEXT NOT NULL, day TEXT NOT NULL,
     UNIQUE (experiment, day, backbone, phase)
 ) STRICT;
--- One row an attempt. failure is empty for one that was answered; a failed one with a cost is in doubt.
+-- One row an attempt. failure is empty for one that was answered; a failed one with a cost is in doubt. The id of one
+-- that was given up as lost is its negative.
 CREATE TABLE attempts (
     id INTEGER PRIMARY KEY,
     ended_ms INTEGER NOT NULL,  -- since 1970, UTC
@@ -61,13 +59,55 @@ INSERT INTO spent VALUES (0);
 CREATE TRIGGER attempt_is_spent AFTER INSERT ON attempts WHEN NEW.cost > 0
 BEGIN UPDATE spent SET cost = cost + NEW.cost; END;
 """
+_POSTGRES = """
+CREATE TABLE purposes (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    experiment TEXT COLLATE "C" NOT NULL, backbone TEXT COLLATE "C" NOT NULL,
+    phase TEXT COLLATE "C" NOT NULL, day TEXT COLLATE "C" NOT NULL,
+    UNIQUE (experiment, day, backbone, phase)
+);
+CREATE TABLE attempts (
+    id BIGINT PRIMARY KEY,
+    ended_ms BIGINT NOT NULL,
+    purpose BIGINT NOT NULL REFERENCES purposes,
+    failure TEXT COLLATE "C" NOT NULL,
+    prompt_tokens BIGINT NOT NULL, cached_prompt_tokens BIGINT NOT NULL,
+    completion_tokens BIGINT NOT NULL, reasoning_tokens BIGINT NOT NULL,
+    cost BIGINT NOT NULL
+);
+CREATE INDEX attempts_by_purpose ON attempts (purpose);
+CREATE TABLE put_aside (
+    id BIGINT PRIMARY KEY,
+    process TEXT COLLATE "C" NOT NULL,
+    purpose BIGINT NOT NULL REFERENCES purposes,
+    cost BIGINT NOT NULL
+);
+CREATE TABLE spent (cost BIGINT NOT NULL);
+INSERT INTO spent VALUES (0);
+CREATE FUNCTION attempt_is_spent() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN UPDATE spent SET cost = cost + NEW.cost; RETURN NULL; END $$;
+CREATE TRIGGER attempt_is_spent AFTER INSERT ON attempts FOR EACH ROW WHEN (NEW.cost > 0)
+EXECUTE FUNCTION attempt_is_spent();
+"""
 _INSERT = """INSERT INTO attempts
-    (ended_ms, purpose, failure, prompt_tokens, cached_prompt_tokens, completion_tokens, reasoning_tokens, cost)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-_SUMS = """COUNT(*) FILTER (WHERE failure = ''), COUNT(*) FILTER (WHERE failure <> ''),
-    COALESCE(SUM(prompt_tokens), 0), COALESCE(SUM(cached_prompt_tokens), 0),
-    COALESCE(SUM(completion_tokens), 0), COALESCE(SUM(reasoning_tokens), 0),
-    COALESCE(SUM(cost), 0), COALESCE(SUM(cost) FILTER (WHERE failure <> ''), 0)"""
+    (id, ended_ms, purpose, failure, prompt_tokens, cached_prompt_tokens, completion_tokens, reasoning_tokens, cost)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+_GIVE_UP = """INSERT INTO attempts
+    (id, ended_ms, purpose, failure, prompt_tokens, cached_prompt_tokens, completion_tokens, reasoning_tokens, cost)
+    SELECT -id, ?, purpose, ?, 0, 0, 0, 0, cost FROM put_aside WHERE process = ? ON CONFLICT (id) DO NOTHING"""
+_PUT_ASIDE = """INSERT INTO put_aside (id, process, purpose, cost) VALUES (?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET process = excluded.process"""
+_SUMMED = (
+    "SUM(prompt_tokens)",
+    "SUM(cached_prompt_tokens)",
+    "SUM(completion_tokens)",
+    "SUM(reasoning_tokens)",
+    "SUM(cost)",
+    "SUM(cost) FILTER (WHERE failure <> '')",
+)
+_SUMS = "COUNT(*) FILTER (WHERE failure = ''), COUNT(*) FILTER (WHERE failure <> ''), " + ", ".join(
+    f"CAST(COALESCE({one}, 0) AS BIGINT)" for one in _SUMMED
+)
 
 
 @dataclass(frozen=True)
@@ -142,22 +182,30 @@ def usd(amount: float) -> str:
 
 
 class Ledger:
-    """What was spent from a home, and what may be. The file is made by the first attempt.
+    """What was spent, and what may be. Its tables are made by the first attempt.
 
     Args:
-        path: the file, see `ledger_path`.
+        place: a database, or the path of a SQLite file (see `ledger_path`).
         budget: USD that may be spent in all, earlier runs included; None: no limit.
 
-    Every method raises `CacheError` if the file is damaged, of another version, or cannot be written.
+    Every method raises `CacheError` if the database is damaged, of another version, or cannot be written.
     """
 
-    def __init__(self, path: Path, budget: float | None) -> None:
-        self._path = path
+    schema: ClassVar[Schema] = Schema(
+        kind="ledger",
+        name="attempts",
+        version=1,
+        tables=("put_aside", "attempts", "purposes", "spent"),
+        sqlite=_SQLITE,
+        postgres=_POSTGRES,
+        if_damaged="put a copy back, or delete it, which forgets what was spent",
+        if_other_version="use the program that made it, or delete it, which forgets what was spent",
+    )
+
+    def __init__(self, place: Path | Database, budget: float | None) -> None:
+        self._database = database_at(place, self.schema)
         self._budget = None if budget is None else round(budget * _PICO)
-        self._lock = threading.Lock()
-        self._connections: dict[int, sqlite3.Connection] = {}  # by process: a fork must not use its parent's
         self._purposes: dict[Purpose, int] = {}
-        self._marks: dict[int, str] = {}
 
     @property
     def budget(self) -> float | None:
@@ -170,11 +218,8 @@ class Ledger:
 
     def spent(self) -> float:
         """USD spent so far, what is in doubt included."""
-        if not self._path.exists():
-            return 0.0
-        with self._opened() as connection:
-            self._give_up_lost(connection)
-            return _spent(connection) / _PICO
+        found = self._asked("SELECT cost FROM spent")
+        return int(found[0][0]) / _PICO if found else 0.0
 
     def totals(self, by: Sequence[By]) -> list[Total]:
         """The attempts so far in groups that have `by` in common, sorted; one group if `by` is empty."""
@@ -186,7 +231,7 @@ class Ledger:
         """The attempts for a simulated day of an experiment."""
         found = self._grouped(
             (),
-            f"SELECT {_SUMS} FROM purposes p CROSS JOIN attempts ON purpose = p.id WHERE experiment = ? AND day = ?",
+            f"SELECT {_SUMS} FROM purposes p CROSS JOIN attempts WHERE purpose = p.id AND experiment = ? AND day = ?",
             (experiment, day),
         )
         group = {"experiment": experiment, "day": day}
@@ -194,34 +239,24 @@ class Ledger:
 
     def failures(self) -> dict[str, int]:
         """Failed attempts by kind (see `failures`), sorted."""
-        if not self._path.exists():
-            return {}
-        with self._opened() as connection:
-            self._give_up_lost(connection)
-            return dict(
-                connection.execute(
-                    "SELECT failure, COUNT(*) FROM attempts WHERE failure <> '' GROUP BY failure ORDER BY failure"
-                ).fetchall()
-            )
+        found = self._asked(
+            "SELECT failure, COUNT(*) FROM attempts WHERE failure <> '' GROUP BY failure ORDER BY failure"
+        )
+        return {text_of(kind): count for kind, count in found}
 
     def measured(self, backbone: str, phase: str) -> Measured:
         """How long the answers of a backbone in a phase were so far."""
-        if not self._path.exists():
-            return Measured(0, 0.0)
-        with self._opened() as connection:
-            calls, mean = connection.execute(
-                "SELECT COUNT(*), AVG(completion_tokens) FROM purposes p CROSS JOIN attempts ON purpose = p.id "
-                "WHERE backbone = ? AND phase = ? AND failure = ''",
-                (backbone, phase),
-            ).fetchone()
-            return Measured(calls, mean or 0.0)
+        found = self._asked(
+            "SELECT COUNT(*), CAST(COALESCE(SUM(completion_tokens), 0) AS BIGINT) FROM purposes p CROSS JOIN attempts "
+            "WHERE purpose = p.id AND backbone = ? AND phase = ? AND failure = ''",
+            (backbone, phase),
+        )
+        calls, tokens = found[0] if found else (0, 0)
+        return Measured(calls, tokens / calls if calls else 0.0)
 
     def close(self) -> None:
         """Close this process's connection; the next use opens it again."""
-        with self._lock:
-            connection = self._connections.pop(os.getpid(), None)
-            if connection is not None:
-                connection.close()
+        self._database.close()
 
     def reserve(self, purpose: Purpose, cost: float) -> Reservation:
         """Put aside an attempt that costs at most `cost` USD. Raises `BudgetError` as `Meter.reserve`; it may wait
@@ -229,23 +264,27 @@ class Ledger:
         bound = round(cost * _PICO)
         if self._budget is None or bound == 0:
             return _Attempt(self, purpose, bound, None)
-        with self._opened() as connection:
-            number = self._number(connection, purpose)
-            self._give_up_lost(connection)
-            with transaction(connection):
-                spent = _spent(connection)
-                (aside,) = connection.execute("SELECT COALESCE(SUM(cost), 0) FROM put_aside").fetchone()
-                if spent + aside + bound > self._budget:
-                    raise BudgetError(
-                        f"budget {usd(self._budget / _PICO)} USD: {usd(spent / _PICO)} spent and "
-                        f"{usd(aside / _PICO)} put aside; this call of {purpose.backbone} could cost "
-                        f"{usd(bound / _PICO)} more; raise --budget or [budget] usd: the run goes on where it stopped",
-                        may_wait=spent + bound <= self._budget,
-                    )
-                row = connection.execute(
-                    "INSERT INTO put_aside (process, purpose, cost) VALUES (?, ?, ?)", (self._mark, number, bound)
-                ).lastrowid
-        return _Attempt(self, purpose, bound, row)
+        budget, attempt = self._budget, _drawn()
+
+        def put_aside(connection: Connection) -> None:
+            spent, aside = connection.execute(
+                "SELECT (SELECT cost FROM spent), "
+                "(SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM put_aside WHERE id <> ?)",
+                (attempt,),
+            ).fetchone()
+            if spent + aside + bound > budget:
+                raise BudgetError(
+                    f"budget {usd(budget / _PICO)} USD: {usd(spent / _PICO)} spent and "
+                    f"{usd(aside / _PICO)} put aside; this call of {purpose.backbone} could cost "
+                    f"{usd(bound / _PICO)} more; raise --budget or [budget] usd: the run goes on where it stopped",
+                    may_wait=spent + bound <= budget,
+                )
+            connection.execute(_PUT_ASIDE, (attempt, self._database.mark(connection), number, bound))
+
+        number = self._number(purpose)
+        self._give_up_lost()
+        self._database.atomically(put_aside)
+        return _Attempt(self, purpose, bound, attempt)
 
     def write(self, purpose: Purpose, reservation: int | None, failure: str, usage: Usage, cost: int) -> None:
         """Write an attempt that has ended, in place of what was put aside for it.
@@ -258,110 +297,70 @@ class Ledger:
             cost: in 1e-12 USD.
         """
         tokens = (usage.prompt_tokens, usage.cached_prompt_tokens, usage.completion_tokens, usage.reasoning_tokens)
-        with self._opened() as connection:
-            row = (_now(), self._number(connection, purpose), failure, *tokens, cost)
-            if reservation is None:
-                connection.execute(_INSERT, row)
-                return
-            with transaction(connection):
-                connection.execute("DELETE FROM put_aside WHERE id = ?", (reservation,))
-                connection.execute(_INSERT, row)
+        attempt = _drawn() if reservation is None else reservation
+        row = (attempt, _now(), self._number(purpose), failure, *tokens, cost)
+
+        def settle(connection: Connection) -> None:
+            connection.execute("DELETE FROM put_aside WHERE id = ?", (attempt,))
+            # Another process may have given it up, e.g. while the database was away: now it is known what it took.
+            lost = connection.execute("DELETE FROM attempts WHERE id = ? RETURNING cost", (-attempt,)).fetchall()
+            for one in lost:
+                connection.execute("UPDATE spent SET cost = cost - ?", one)
+            connection.execute(_INSERT, row)
+
+        if reservation is None:
+            self._database.run(lambda connection: connection.execute(_INSERT, row))
+        else:
+            self._database.atomically(settle)
 
     def _grouped(self, by: Sequence[str], query: str, values: Sequence[str] = ()) -> list[Total]:
-        if not self._path.exists():
-            return []
-        with self._opened() as connection:
-            self._give_up_lost(connection)
-            rows = connection.execute(query, values).fetchall()
         keys = len(by)
-        return [Total.of(dict(zip(by, row[:keys], strict=True)), row[keys:]) for row in rows]
+        return [
+            Total.of(dict(zip(by, map(text_of, row[:keys]), strict=True)), row[keys:])
+            for row in self._asked(query, values)
+        ]
 
-    @property
-    def _mark(self) -> str:
-        process = os.getpid()
-        if process not in self._marks:
-            self._marks[process] = process_mark()
-        return self._marks[process]
+    def _asked(self, query: str, values: Sequence[str] = ()) -> list[Any]:
+        """The rows of a query; none where nothing was ever written down."""
+        if not self._database.is_there():
+            return []
+        self._give_up_lost()
+        return self._database.run(lambda connection: connection.execute(query, values).fetchall())
 
-    def _number(self, connection: sqlite3.Connection, purpose: Purpose) -> int:
+    def _number(self, purpose: Purpose) -> int:
         """The row of a purpose, made if there is none."""
-        number = self._purposes.get(purpose)
-        if number is None:
+        if purpose not in self._purposes:
             key = (purpose.experiment, purpose.backbone, purpose.phase, purpose.day)
-            connection.execute(
-                "INSERT OR IGNORE INTO purposes (experiment, backbone, phase, day) VALUES (?, ?, ?, ?)", key
-            )
-            (number,) = connection.execute(
-                "SELECT id FROM purposes WHERE experiment = ? AND backbone = ? AND phase = ? AND day = ?", key
-            ).fetchone()
-            self._purposes[purpose] = number
-        return int(number)
 
-    def _give_up_lost(self, connection: sqlite3.Connection) -> None:
-        """Count what dead processes had put aside as spent, in doubt."""
-        processes = [mark for (mark,) in connection.execute("SELECT DISTINCT process FROM put_aside")]
-        dead = [mark for mark in processes if mark != self._mark and not is_alive(mark)]
-        if not dead:
-            return
-        with transaction(connection):
-            for mark in dead:
+            def number(connection: Connection) -> int:
                 connection.execute(
-                    "INSERT INTO attempts (ended_ms, purpose, failure, prompt_tokens, cached_prompt_tokens, "
-                    "completion_tokens, reasoning_tokens, cost) "
-                    "SELECT ?, purpose, ?, 0, 0, 0, 0, cost FROM put_aside WHERE process = ?",
-                    (_now(), LOST, mark),
+                    "INSERT INTO purposes (experiment, backbone, phase, day) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (experiment, day, backbone, phase) DO NOTHING",
+                    key,
                 )
+                (found,) = connection.execute(
+                    "SELECT id FROM purposes WHERE experiment = ? AND backbone = ? AND phase = ? AND day = ?", key
+                ).fetchone()
+                return int(found)
+
+            self._purposes[purpose] = self._database.run(number)
+        return self._purposes[purpose]
+
+    def _give_up_lost(self) -> None:
+        """Count what dead processes had put aside as spent, in doubt."""
+
+        def dead(connection: Connection) -> list[str]:
+            marks = [text_of(mark) for (mark,) in connection.execute("SELECT DISTINCT process FROM put_aside")]
+            return self._database.gone(connection, marks)
+
+        def give_up(connection: Connection) -> None:
+            for mark in lost:
+                connection.execute(_GIVE_UP, (_now(), LOST, mark))
                 connection.execute("DELETE FROM put_aside WHERE process = ?", (mark,))
 
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """The connection of this process, for one thread at a time; what SQLite raises becomes ours."""
-        with self._lock:
-            try:
-                yield self._connected()
-            except sqlite3.Error as refused:
-                raise self._unusable(refused) from refused
-
-    def _connected(self) -> sqlite3.Connection:
-        connection = self._connections.get(os.getpid())
-        if connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(
-                self._path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            try:
-                self._prepare(connection)
-            except (sqlite3.Error, CacheError):
-                connection.close()
-                raise
-            self._connections[os.getpid()] = connection
-        return connection
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        use_write_ahead_log(connection, _WAIT_SECONDS)
-        connection.execute("PRAGMA synchronous = NORMAL")
-        if _version(connection) != _VERSION:
-            with transaction(connection):
-                version = _version(connection)  # another process may have made the tables meanwhile
-                (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-                if version != _VERSION and (version or tables):
-                    raise CacheError(
-                        f"ledger {self._path}: of version {version}, this program writes {_VERSION}; use the program "
-                        "that made it, or delete it, which forgets what was spent"
-                    )
-                if version != _VERSION:
-                    for statement in _statements(_SCHEMA):
-                        connection.execute(statement)
-                    connection.execute(f"PRAGMA user_version = {_VERSION}")
-        self._give_up_lost(connection)
-
-    def _unusable(self, refused: sqlite3.Error) -> CacheError:
-        code = getattr(refused, "sqlite_errorcode", 0) & 0xFF  # extended codes keep the plain one in their lowest byte
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(refused):
-            return CacheError(
-                f"ledger {self._path}: damaged ({refused}); put a copy back, or delete it, which forgets what was spent"
-            )
-        return CacheError(f"ledger {self._path}: cannot be used ({refused}); correct that and run again")
+        lost = self._database.run(dead)
+        if lost:
+            self._database.atomically(give_up)
 
 
 @dataclass(frozen=True)
@@ -401,22 +400,9 @@ class _Attempt:
         self.ledger.write(self.purpose, self.row, failure, Usage(), self.bound)
 
 
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a script, to be executed inside a transaction (`executescript` would end it)."""
-    statement = ""
-    for line in script.strip().splitlines():
-        statement += f"{line}\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _spent(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT cost FROM spent").fetchone()[0])
+def _drawn() -> int:
+    """The id of an attempt, which no other has."""
+    return 1 + secrets.randbelow(2**63 - 1)
 
 
 def _sums_with(by: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from finevolve_pipeline.embedding import Embedder, HashingEmbedder
-from finevolve_pipeline.llm.cache import VectorCache, vectors_path
 from finevolve_pipeline.llm.ledger import Purpose
 from finevolve_pipeline.settings import (
     EndpointEmbedderSettings,
@@ -33,12 +32,13 @@ def build_embedder(settings: Settings, home: Path) -> Embedder:
     section = settings.embedder
     if isinstance(section, HashingSettings):
         return HashingEmbedder(dimensions=section.dimensions, ngrams=section.ngrams)
+    outside = Outside.of(settings, home)
     return CachedEmbedder(
         name=settings.embedding.embedder,
         model=_model(settings, home),
-        cache=VectorCache(vectors_path(home)),
+        cache=outside.vectors,
         mode=settings.cache.mode,
-        refreshed=Outside.of(settings, home).refreshed,
+        refreshed=outside.refreshed,
     )
 
 

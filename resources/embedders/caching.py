@@ -14,7 +14,7 @@ import numpy as np
 
 from finevolve_pipeline.embedding import Vectors
 from finevolve_pipeline.errors import CacheError, CacheMissError
-from finevolve_pipeline.llm.cache import VectorCache, VectorEntry, vector_key
+from finevolve_pipeline.llm.cache import VectorCache, vector_key
 from resources.embedders.model import Encoded, TextModel
 
 _CUT = np.ones(1, dtype=np.float32)
@@ -103,8 +103,8 @@ class CachedEmbedder:
         for key, vector in found.items():
             if vector.shape != (self.dimensions,):
                 raise CacheError(
-                    f"cache {self._cache.path}: vector {key.hex()} has {vector.size} dimensions, embedder {self._name} "
-                    f"has {self.dimensions}; `--cache refresh` embeds its text again"
+                    f"cache {self._cache.place}: vector {key.hex()} has {vector.size} dimensions, embedder "
+                    f"{self._name} has {self.dimensions}; `--cache refresh` embeds its text again"
                 )
         return found
 
@@ -121,10 +121,7 @@ class CachedEmbedder:
         vectors = {keys[text]: vector for text, vector in zip(texts, encoded.vectors, strict=True)}
         marks = {self._mark(text): _CUT for text, cut in zip(texts, encoded.cut, strict=True) if cut}
         if self._mode == "refresh":
-            entries = [
-                VectorEntry(key, one.size, one.astype("<f4").tobytes()) for key, one in (vectors | marks).items()
-            ]
-            self._cache.merge(entries, replace=True)
+            self._cache.replace_many(vectors | marks)
             self._refreshed.update(vectors)
             return vectors
         kept = self._cache.put_many(vectors | marks)

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from finevolve_pipeline import databases
 from finevolve_pipeline.errors import CacheError
 from finevolve_pipeline.llm import cache as cache_module
 from finevolve_pipeline.llm.cache import (
@@ -31,6 +32,10 @@ from finevolve_pipeline.llm.cache import (
     vectors_path,
 )
 from finevolve_pipeline.llm.requests import Call, Message, Prompt, Reply, Usage
+from resources.database import Database as Server
+from resources.postgres import SPACE
+from resources.records import answer_cache, vector_cache
+from resources.storage import DATABASE
 
 IDENTITY = {"kind": "openai", "model": "m", "decoding": {"temperature": 1.0, "seed": 7}}
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}}
@@ -48,15 +53,25 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def answers(path):
-    cache = AnswerCache(path)
+def answers(kept):
+    """In a file, and then in a database that hosts share."""
+    cache = answer_cache(kept)
     yield cache
     cache.close()
 
 
 @pytest.fixture
-def vectors(tmp_path):
-    cache = VectorCache(tmp_path / "cache" / "vectors.sqlite")
+def vectors(kept):
+    """Likewise."""
+    cache = vector_cache(kept)
+    yield cache
+    cache.close()
+
+
+@pytest.fixture
+def in_file(path):
+    """Answers in a file, for what is true of files alone."""
+    cache = AnswerCache(path)
     yield cache
     cache.close()
 
@@ -66,11 +81,11 @@ def keys(number):
 
 
 def child(code, *arguments, **options):
-    """A Python process of its own in which `cache`, the given file's, is open; it prints lines."""
+    """A Python process of its own in which `cache`, the given home's, is open; it prints lines."""
     head = (
         "import sys, os\nfrom pathlib import Path\nfrom finevolve_pipeline.llm.cache import *\n"
-        "from finevolve_pipeline.llm.requests import Reply, Usage\n"
-        "cache = AnswerCache(Path(sys.argv[1]))\nABOUT = About('b', 'predict', '2025-01-02', '801730')\n"
+        "from finevolve_pipeline.llm.requests import Reply, Usage\nfrom resources.records import answer_cache\n"
+        "cache = answer_cache(Path(sys.argv[1]))\nABOUT = About('b', 'predict', '2025-01-02', '801730')\n"
     )
     return subprocess.Popen(
         [sys.executable, "-c", head + code, *map(str, arguments)],
@@ -257,8 +272,8 @@ print("|".join(said[number] for number in range(300)))
 """
 
 
-def test_processes_that_ask_the_same_at_once_end_with_the_same_answers(path, answers):
-    running = [child(HAMMER, path) for _ in range(3)]  # the file is not there yet: they also race to make it
+def test_processes_that_ask_the_same_at_once_end_with_the_same_answers(kept, answers):
+    running = [child(HAMMER, kept) for _ in range(3)]  # there are no tables yet: they also race to make them
     for process in running:
         process.stdin.write("go\n")
         process.stdin.flush()
@@ -296,8 +311,8 @@ for number in range(10**6):
 """
 
 
-def test_a_writer_that_is_killed_loses_nothing_it_has_stored(path, answers):
-    writer = child(WRITE, path)
+def test_a_writer_that_is_killed_loses_nothing_it_has_stored(kept, answers):
+    writer = child(WRITE, kept)
     stored = [writer.stdout.readline().strip() for _ in range(400)]
     os.kill(writer.pid, signal.SIGKILL)
     rest = writer.stdout.read()  # not communicate(), which would lose what readline() has buffered
@@ -311,17 +326,17 @@ def test_a_writer_that_is_killed_loses_nothing_it_has_stored(path, answers):
     assert answers.get(KEY) == REPLY
 
 
-def test_a_merge_that_is_killed_leaves_nothing(path, answers):
+def test_a_merge_that_is_killed_leaves_nothing(kept, answers):
     answers.put(KEY, REPLY, ABOUT)
     code = """
 import hashlib, signal
 def entries():
-    for number in range(20000):
+    for number in range(5000):
         yield AnswerEntry(hashlib.sha256(str(number).encode()).digest(), ABOUT, document_of(Reply("x" * 900, Usage())))
     os.kill(os.getpid(), signal.SIGKILL)
 cache.merge(entries())
 """
-    process = child(code, path)
+    process = child(code, kept)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     assert answers.verify() == cache_module.Health(entries=1)
@@ -333,7 +348,7 @@ def test_a_forked_child_opens_the_file_anew_though_another_thread_was_using_it(a
     held, forked = threading.Event(), threading.Event()
 
     def hold():
-        with answers._lock:
+        with answers._database._lock:
             held.set()
             forked.wait(30)
 
@@ -370,28 +385,51 @@ def test_a_reader_of_all_sees_one_moment_while_others_write(answers):
 # Damage
 
 
-def changed(path, statement, *values):
-    with closing(sqlite3.connect(path)) as connection, connection:
-        assert connection.execute(statement, values).rowcount == 1
+def changed(place, statement):
+    """Change one row behind the cache's back."""
+    url = os.environ.get(DATABASE)
+    if url:
+        with closing(Server(url).connect("damage")) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET search_path TO {SPACE}; {statement}")
+            assert cursor.rowcount == 1
+        return
+    with closing(sqlite3.connect(place)) as connection, connection:
+        assert connection.execute(statement).rowcount == 1
 
 
 DAMAGES = {
-    "a byte of the answer": "UPDATE answers SET reply = substr(reply, 1, 9) || x'00' || substr(reply, 11)",
+    "a byte of the answer": "UPDATE answers SET reply = substr(reply, 1, 9) || {one} || substr(reply, 11)",
     "a cut answer": "UPDATE answers SET reply = substr(reply, 1, length(reply) - 1)",
     "the subject": "UPDATE answers SET subject = '801731'",
+    "the key": "UPDATE answers SET key = {key}",
+    "the checksum": "UPDATE answers SET checksum = {one}",
+}
+IN_FILES = {
     "a subject that is no text": "UPDATE answers SET subject = CAST(x'ff801b5b' AS TEXT)",
     "a subject of another type": "UPDATE answers SET subject = 1.5",
-    "the key": f"UPDATE answers SET key = x'{'00' * 31}01'",
-    "the checksum": "UPDATE answers SET checksum = x'00'",
 }
+
+
+def literal(data):
+    return f"decode('{data.hex()}', 'hex')" if os.environ.get(DATABASE) else f"x'{data.hex()}'"
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_row_is_found_and_deleted(answers, path, damage):
+    statement = DAMAGES[damage].format(one=literal(b"\0"), key=literal(bytes(31) + b"\1"))
+    found_and_deleted(answers, path, statement)
+
+
+@pytest.mark.parametrize("damage", IN_FILES)
+def test_a_damage_that_only_a_file_can_have_is_found_and_deleted(in_file, path, damage):
+    found_and_deleted(in_file, path, IN_FILES[damage])
+
+
+def found_and_deleted(answers, path, statement):
     (good,) = keys(1)
     answers.put(KEY, REPLY, ABOUT)
     answers.close()
-    changed(path, DAMAGES[damage])
+    changed(path, statement)
     answers.put(good, REPLY, ABOUT)
     (found,) = answers.verify().damaged
     assert found.about.isprintable()
@@ -406,11 +444,11 @@ def test_a_damaged_row_is_found_and_deleted(answers, path, damage):
     assert answers.put(KEY, REPLY, ABOUT) == REPLY
 
 
-def test_any_flipped_byte_of_the_file_is_found_or_harmless(answers, path):
+def test_any_flipped_byte_of_the_file_is_found_or_harmless(in_file, path):
     """Bytes all over the file, one at a time: the answer is right, there is an error, or a miss; never a wrong one."""
     for key in keys(30):
-        answers.put(key, REPLY, ABOUT)
-    answers.close()
+        in_file.put(key, REPLY, ABOUT)
+    in_file.close()
     whole = path.read_bytes()
     found = 0
     for position in range(0, len(whole), 97):
@@ -429,20 +467,20 @@ def test_any_flipped_byte_of_the_file_is_found_or_harmless(answers, path):
     assert found > 20
 
 
-def test_a_whole_file_that_is_damaged_says_so(answers, path):
+def test_a_whole_file_that_is_damaged_says_so(in_file, path):
     path.parent.mkdir()
     path.write_bytes(b"This is no database at all. " * 100)
     with pytest.raises(
         CacheError, match=r"answers\.sqlite: the file is damaged \(file is not a database\); .*import a bundle"
     ):
-        answers.get(KEY)
-    assert "the file is damaged" in answers.verify().structure[0]
+        in_file.get(KEY)
+    assert "the file is damaged" in in_file.verify().structure[0]
 
 
-def test_a_truncated_file_says_so(answers, path):
+def test_a_truncated_file_says_so(in_file, path):
     for key in keys(100):
-        answers.put(key, REPLY, ABOUT)
-    answers.close()
+        in_file.put(key, REPLY, ABOUT)
+    in_file.close()
     with open(path, "r+b") as file:
         file.truncate(path.stat().st_size // 2)
     health = AnswerCache(path).verify()
@@ -450,11 +488,11 @@ def test_a_truncated_file_says_so(answers, path):
     assert "damaged" in health.structure[0]
 
 
-def test_an_empty_file_is_a_cache_that_holds_nothing(answers, path):
+def test_an_empty_file_is_a_cache_that_holds_nothing(in_file, path):
     path.parent.mkdir()
     path.touch()
-    assert answers.get(KEY) is None
-    assert answers.put(KEY, REPLY, ABOUT) == REPLY
+    assert in_file.get(KEY) is None
+    assert in_file.put(KEY, REPLY, ABOUT) == REPLY
 
 
 @pytest.mark.parametrize(
@@ -464,25 +502,27 @@ def test_an_empty_file_is_a_cache_that_holds_nothing(answers, path):
         ("PRAGMA application_id = 5", "not a cache of answers; move this file away"),
     ],
 )
-def test_a_file_of_another_version_or_program_is_left_alone(answers, path, statement, line):
-    answers.put(KEY, REPLY, ABOUT)
-    answers.close()
+def test_a_file_of_another_version_or_program_is_left_alone(in_file, path, statement, line):
+    in_file.put(KEY, REPLY, ABOUT)
+    in_file.close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(statement)
     before = path.read_bytes()
     with pytest.raises(CacheError, match=line):
-        answers.put(KEY, REPLY, ABOUT)
+        in_file.put(KEY, REPLY, ABOUT)
     assert path.read_bytes() == before
 
 
-def test_vectors_are_not_taken_for_answers(tmp_path, vectors):
-    vectors.put_many({KEY: np.ones(3, np.float32)})
+def test_vectors_are_not_taken_for_answers(path):
+    cache = VectorCache(path)
+    cache.put_many({KEY: np.ones(3, np.float32)})
+    cache.close()
     with pytest.raises(CacheError, match="not a cache of answers"):
-        AnswerCache(vectors.path).get(KEY)
+        AnswerCache(path).get(KEY)
 
 
-def test_a_file_that_may_only_be_read_gives_answers_and_says_why_it_takes_none(answers, path, monkeypatch):
-    answers.put(KEY, REPLY, ABOUT)
+def test_a_file_that_may_only_be_read_gives_answers_and_says_why_it_takes_none(in_file, path, monkeypatch):
+    in_file.put(KEY, REPLY, ABOUT)
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda file, **rest: connect(f"file:{file}?mode=ro", uri=True, **rest))
     reader = AnswerCache(path)
@@ -498,10 +538,10 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
         AnswerCache(tmp_path / "file" / "cache" / "answers.sqlite").get(KEY)
 
 
-def test_a_folder_in_place_of_the_file_is_an_error(answers, path):
+def test_a_folder_in_place_of_the_file_is_an_error(in_file, path):
     path.mkdir(parents=True)
     with pytest.raises(CacheError, match="cannot be opened"):
-        answers.get(KEY)
+        in_file.get(KEY)
 
 
 FILL = """
@@ -519,19 +559,19 @@ except Exception as error:
 """
 
 
-def test_a_full_disk_is_one_clear_error_and_loses_nothing(path, answers):
-    out, errors = child(FILL, path).communicate(timeout=60)
+def test_a_full_disk_is_one_clear_error_and_loses_nothing(tmp_path, in_file):
+    out, errors = child(FILL, tmp_path).communicate(timeout=60)
     name, stored, line = out.split(maxsplit=2)
     assert name == "CacheError", errors
     assert "the disk is full or fails" in line
     assert "free some space" in line
-    assert answers.count() == int(stored) + 1
-    assert answers.verify().structure == ()
+    assert in_file.count() == int(stored) + 1
+    assert in_file.verify().structure == ()
 
 
-def test_a_file_that_another_process_holds_is_an_error_after_a_while(answers, path, monkeypatch):
-    answers.put(KEY, REPLY, ABOUT)
-    monkeypatch.setattr(cache_module, "BUSY_SECONDS", 0.05)
+def test_a_file_that_another_process_holds_is_an_error_after_a_while(in_file, path, monkeypatch):
+    in_file.put(KEY, REPLY, ABOUT)
+    monkeypatch.setattr(databases, "BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(path)) as holder:
         holder.execute("BEGIN EXCLUSIVE")  # readers go on nevertheless
         waiting = AnswerCache(path)
@@ -543,13 +583,13 @@ def test_a_file_that_another_process_holds_is_an_error_after_a_while(answers, pa
         waiting.close()
 
 
-def test_nothing_of_a_prompt_is_in_the_file(answers, path):
+def test_nothing_of_a_prompt_is_in_the_file(in_file, path):
     secret = "机密文章的全文"
     call = Call(None, Prompt((Message("user", secret),)))
-    answers.put(answer_key(IDENTITY, call, SCHEMA), REPLY, ABOUT)
-    answers.close()
+    in_file.put(answer_key(IDENTITY, call, SCHEMA), REPLY, ABOUT)
+    in_file.close()
     assert secret.encode() not in path.read_bytes()
-    (entry,) = answers.entries()
+    (entry,) = in_file.entries()
     assert secret not in entry.document.decode()
 
 
@@ -608,15 +648,37 @@ def test_a_vector_that_is_none_is_refused_with_all_of_its_batch(vectors, vector,
     assert vectors.count() == 0
 
 
-@pytest.mark.parametrize("statement", ["vector = zeroblob(8)", "dimensions = 3", "dimensions = x'02'"])
-def test_a_damaged_vector_is_found(vectors, statement):
+@pytest.mark.parametrize("damage", ["vector = {two}", "dimensions = 3"])
+def test_a_damaged_vector_is_found(vectors, tmp_path, damage):
     vectors.put_many({KEY: np.ones(2)})
     vectors.close()
-    changed(vectors.path, f"UPDATE vectors SET {statement}")
+    changed(vectors_path(tmp_path), f"UPDATE vectors SET {damage.format(two=literal(bytes(8)))}")
+    damage_is_found(vectors)
+
+
+def test_dimensions_that_are_no_number_are_found(tmp_path):
+    vectors = VectorCache(vectors_path(tmp_path))
+    vectors.put_many({KEY: np.ones(2)})
+    changed(vectors_path(tmp_path), "UPDATE vectors SET dimensions = x'02'")
+    damage_is_found(vectors)
+    vectors.close()
+
+
+def damage_is_found(vectors):
     for read in (partial(vectors.get_many, [KEY]), lambda: list(vectors.entries())):
         with pytest.raises(CacheError, match=f"vector {KEY.hex()} .* is damaged; `finevolve cache verify --repair`"):
             read()
     assert [one.key for one in vectors.verify().damaged] == [KEY]
+
+
+def test_vectors_are_replaced_where_that_is_asked_for(vectors):
+    first, second = np.array([1, 0], np.float32), np.array([0, 1, 0], np.float32)
+    (other,) = keys(1)
+    vectors.put_many({KEY: first})
+    vectors.replace_many({KEY: second, other: first})
+    found = vectors.get_many([KEY, other])
+    assert (found[KEY].tolist(), found[other].tolist()) == ([0, 1, 0], [1, 0])
+    assert vectors.by_dimensions() == {2: 1, 3: 1}
 
 
 def test_caches_lie_below_the_home(tmp_path):

@@ -19,6 +19,7 @@ from finevolve_pipeline.llm import failures
 from finevolve_pipeline.llm.ledger import Ledger, Purpose, Total, ledger_path, usd
 from finevolve_pipeline.llm.requests import Usage
 from finevolve_pipeline.settings import PriceSettings
+from resources.records import open_ledger
 
 PRICE = PriceSettings(input=2.0, cached_input=0.5, output=8.0)
 PREDICT = Purpose("mem0-big", "big", "predict", "2025-01-02")
@@ -59,8 +60,8 @@ def told(process: subprocess.Popen[str]) -> str:
 # -- what is written
 
 
-def test_an_answered_attempt_is_written_with_its_tokens_and_cost(path: Path) -> None:
-    ledger = Ledger(path, None)
+def test_an_answered_attempt_is_written_with_its_tokens_and_cost(kept: Path) -> None:
+    ledger = open_ledger(kept, None)
     ledger.meter(PREDICT, PRICE).reserve(1000, 100).settle(ONE)
     assert ledger.spent() == pytest.approx(0.0021, abs=1e-15)
     assert ledger.totals(["backbone", "phase"]) == [
@@ -68,8 +69,8 @@ def test_an_answered_attempt_is_written_with_its_tokens_and_cost(path: Path) -> 
     ]
 
 
-def test_a_refused_attempt_costs_nothing_and_a_silent_one_all_that_was_put_aside(path: Path) -> None:
-    ledger = Ledger(path, 1.0)
+def test_a_refused_attempt_costs_nothing_and_a_silent_one_all_that_was_put_aside(kept: Path) -> None:
+    ledger = open_ledger(kept, 1.0)
     meter = ledger.meter(PREDICT, PRICE)
     meter.reserve(1000, 100).release(failures.RATE_LIMITED)
     assert ledger.spent() == 0.0
@@ -81,13 +82,13 @@ def test_a_refused_attempt_costs_nothing_and_a_silent_one_all_that_was_put_aside
     assert ledger.failures() == {failures.RATE_LIMITED: 1, failures.TIMEOUT: 1}
 
 
-def test_doubt_counts_without_a_budget_too(path: Path) -> None:
-    Ledger(path, None).meter(PREDICT, PRICE).reserve(1000, 100).doubt(failures.DROPPED)
-    assert Ledger(path, None).spent() == BOUND
+def test_doubt_counts_without_a_budget_too(kept: Path) -> None:
+    open_ledger(kept, None).meter(PREDICT, PRICE).reserve(1000, 100).doubt(failures.DROPPED)
+    assert open_ledger(kept, None).spent() == BOUND
 
 
-def test_groups_are_as_asked_for(path: Path) -> None:
-    ledger = Ledger(path, None)
+def test_groups_are_as_asked_for(kept: Path) -> None:
+    ledger = open_ledger(kept, None)
     for purpose, times in ((PREDICT, 2), (TAG, 1), (Purpose("pipe-big", "big", "predict", "2025-01-02"), 3)):
         spend(ledger, times, purpose)
     assert [(total.group, total.calls) for total in ledger.totals(["day", "experiment"])] == [
@@ -101,8 +102,8 @@ def test_groups_are_as_asked_for(path: Path) -> None:
     )
 
 
-def test_the_mean_answer_leaves_failed_attempts_out(path: Path) -> None:
-    ledger = Ledger(path, None)
+def test_the_mean_answer_leaves_failed_attempts_out(kept: Path) -> None:
+    ledger = open_ledger(kept, None)
     meter = ledger.meter(PREDICT, PRICE)
     for tokens in (100, 300):
         meter.reserve(1000, 500).settle(Usage(1, 1000, 0, tokens, 0, 0.0))
@@ -112,8 +113,8 @@ def test_the_mean_answer_leaves_failed_attempts_out(path: Path) -> None:
     assert ledger.measured("big", "tag").calls == 0
 
 
-def test_sums_are_exact_whatever_their_order(path: Path) -> None:
-    ledger = Ledger(path, None)
+def test_sums_are_exact_whatever_their_order(kept: Path) -> None:
+    ledger = open_ledger(kept, None)
     meter = ledger.meter(PREDICT, PRICE)
     for _ in range(1000):
         meter.reserve(1, 1).settle(Usage(1, 1, 0, 0, 0, 0.1))
@@ -147,8 +148,8 @@ def test_looking_makes_no_file(path: Path) -> None:
 # -- the budget
 
 
-def test_a_call_that_could_cross_the_budget_is_refused_and_leaves_nothing(path: Path) -> None:
-    ledger = Ledger(path, 0.0100)
+def test_a_call_that_could_cross_the_budget_is_refused_and_leaves_nothing(kept: Path) -> None:
+    ledger = open_ledger(kept, 0.0100)
     assert spend(ledger, 10) == 3  # 3 x 0.0028 = 0.0084; one more could make it 0.0112
     with pytest.raises(BudgetError) as refused:
         ledger.meter(PREDICT, PRICE).reserve(1000, 100)
@@ -160,12 +161,12 @@ def test_a_call_that_could_cross_the_budget_is_refused_and_leaves_nothing(path: 
     ledger.meter(PREDICT, PRICE).reserve(800, 0).release(failures.CONNECTION)  # 0.0016 still fits
 
 
-def test_the_budget_can_be_spent_to_the_last_cent(path: Path) -> None:
-    assert spend(Ledger(path, 0.0112), 10) == 4
+def test_the_budget_can_be_spent_to_the_last_cent(kept: Path) -> None:
+    assert spend(open_ledger(kept, 0.0112), 10) == 4
 
 
-def test_what_is_put_aside_counts_until_it_is_known(path: Path) -> None:
-    ledger = Ledger(path, 0.0060)
+def test_what_is_put_aside_counts_until_it_is_known(kept: Path) -> None:
+    ledger = open_ledger(kept, 0.0060)
     meter = ledger.meter(PREDICT, PRICE)
     first, second = meter.reserve(1000, 100), meter.reserve(1000, 100)
     with pytest.raises(BudgetError, match=r"0\.00 spent and 0\.0056 put aside"):
@@ -176,32 +177,32 @@ def test_what_is_put_aside_counts_until_it_is_known(path: Path) -> None:
     assert ledger.spent() == 0.0042
 
 
-def test_a_budget_needs_a_price(path: Path) -> None:
+def test_a_budget_needs_a_price(kept: Path) -> None:
     with pytest.raises(BudgetError, match=r"price of big is not known; set price in \[backbones\.big\]"):
-        Ledger(path, 1.0).meter(PREDICT, None).reserve(1000, 100)
+        open_ledger(kept, 1.0).meter(PREDICT, None).reserve(1000, 100)
     with pytest.raises(BudgetError, match=r"\[embedders\.endpoint\]"):
-        Ledger(path, 1.0).meter(Purpose("", "endpoint", "embed", "2025-01-02"), None).reserve(1000, 0)
-    Ledger(path, None).meter(PREDICT, None).reserve(1000, 100).settle(Usage(1, 1000, 0, 50, 0, 0.0))
-    assert Ledger(path, None).totals([])[0].prompt_tokens == 1000
+        open_ledger(kept, 1.0).meter(Purpose("", "endpoint", "embed", "2025-01-02"), None).reserve(1000, 0)
+    open_ledger(kept, None).meter(PREDICT, None).reserve(1000, 100).settle(Usage(1, 1000, 0, 50, 0, 0.0))
+    assert open_ledger(kept, None).totals([])[0].prompt_tokens == 1000
 
 
-def test_a_server_of_ones_own_costs_nothing_even_when_all_is_spent(path: Path) -> None:
-    assert spend(Ledger(path, 0.0028), 2) == 1
-    free = Ledger(path, 0.0028).meter(PREDICT, PriceSettings(input=0, cached_input=0, output=0))
+def test_a_server_of_ones_own_costs_nothing_even_when_all_is_spent(kept: Path) -> None:
+    assert spend(open_ledger(kept, 0.0028), 2) == 1
+    free = open_ledger(kept, 0.0028).meter(PREDICT, PriceSettings(input=0, cached_input=0, output=0))
     free.reserve(1000, 100).settle(Usage(1, 1000, 0, 50, 0, 0.0))
-    assert Ledger(path, None).totals([])[0].calls == 2
+    assert open_ledger(kept, None).totals([])[0].calls == 2
 
 
-def test_a_resume_counts_what_was_spent(path: Path) -> None:
-    first = Ledger(path, 0.0100)
+def test_a_resume_counts_what_was_spent(kept: Path) -> None:
+    first = open_ledger(kept, 0.0100)
     assert spend(first, 2) == 2
     first.close()
-    assert spend(Ledger(path, 0.0100), 10) == 1
-    assert spend(Ledger(path, 0.0200), 10) == 4
+    assert spend(open_ledger(kept, 0.0100), 10) == 1
+    assert spend(open_ledger(kept, 0.0200), 10) == 4
 
 
-def test_threads_never_cross_the_budget(path: Path) -> None:
-    ledger, made = Ledger(path, 0.0500), []
+def test_threads_never_cross_the_budget(kept: Path) -> None:
+    ledger, made = open_ledger(kept, 0.0500), []
     threads = [threading.Thread(target=lambda: made.append(spend(ledger, 10))) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -211,11 +212,11 @@ def test_threads_never_cross_the_budget(path: Path) -> None:
     assert ledger.spent() == 0.0476
 
 
-def test_processes_never_cross_the_budget_and_may_begin_together(path: Path) -> None:
-    program = "print(spend(Ledger(Path(sys.argv[1]), 0.0500), 10))"
-    made = [int(told(process)) for process in [child(program, path) for _ in range(8)]]
+def test_processes_never_cross_the_budget_and_may_begin_together(kept: Path) -> None:
+    program = "print(spend(open_ledger(Path(sys.argv[1]), 0.0500), 10))"
+    made = [int(told(process)) for process in [child(program, kept) for _ in range(4)]]
     # While one attempt of a process is put aside another may be refused, so that fewer than 17 are possible.
-    spent = Ledger(path, None).spent()
+    spent = open_ledger(kept, None).spent()
     assert spent <= 0.0500
     assert spent == pytest.approx(sum(made) * BOUND, abs=1e-12)
     assert sum(made) >= 10
@@ -224,11 +225,11 @@ def test_processes_never_cross_the_budget_and_may_begin_together(path: Path) -> 
 # -- a process that dies
 
 
-def _put_aside_and_wait(path: Path) -> subprocess.Popen[str]:
+def _put_aside_and_wait(kept: Path) -> subprocess.Popen[str]:
     process = child(
-        "Ledger(Path(sys.argv[1]), 1.0).meter(PREDICT, PRICE).reserve(1000, 100)\n"
+        "held = open_ledger(Path(sys.argv[1]), 1.0).meter(PREDICT, PRICE).reserve(1000, 100)\n"
         "print('ready', flush=True); threading.Event().wait(60)",
-        path,
+        kept,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -240,23 +241,23 @@ def _killed(process: subprocess.Popen[str]) -> None:
     process.communicate(timeout=30)
 
 
-def test_what_a_killed_process_had_put_aside_counts_as_spent_once(path: Path) -> None:
-    process = _put_aside_and_wait(path)
+def test_what_a_killed_process_had_put_aside_counts_as_spent_once(kept: Path) -> None:
+    process = _put_aside_and_wait(kept)
     try:
-        assert Ledger(path, None).spent() == 0.0  # it lives
+        assert open_ledger(kept, None).spent() == 0.0  # it lives
     finally:
         _killed(process)
-    watching = [Ledger(path, None), Ledger(path, 1.0), Ledger(path, None)]
+    watching = [open_ledger(kept, None), open_ledger(kept, 1.0), open_ledger(kept, None)]
     assert [ledger.spent() for ledger in watching] == [BOUND] * 3
     (total,) = watching[0].totals([])
     assert (total.calls, total.failed, total.in_doubt) == (0, 1, BOUND)
     assert watching[0].failures() == {failures.LOST: 1}
 
 
-def test_a_budget_is_kept_before_and_after_the_dead_are_found(path: Path) -> None:
-    ledger = Ledger(path, 0.0060)
+def test_a_budget_is_kept_before_and_after_the_dead_are_found(kept: Path) -> None:
+    ledger = open_ledger(kept, 0.0060)
     assert spend(ledger, 1) == 1  # opened before the other dies, so that nothing is found at opening
-    process = _put_aside_and_wait(path)
+    process = _put_aside_and_wait(kept)
     _killed(process)
     with pytest.raises(BudgetError):
         ledger.meter(PREDICT, PRICE).reserve(1000, 100)
@@ -290,9 +291,9 @@ def test_a_file_of_another_kind_is_refused(path: Path, statement: str) -> None:
         Ledger(path, None).spent()
 
 
-def test_a_ledger_works_on_in_a_forked_process(path: Path) -> None:
+def test_a_ledger_works_on_in_a_forked_process(kept: Path) -> None:
     program = """
-ledger = Ledger(Path(sys.argv[1]), 1.0)
+ledger = open_ledger(Path(sys.argv[1]), 1.0)
 spend(ledger, 1)
 child = os.fork()
 spend(ledger, 2)
@@ -301,7 +302,7 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 print(ledger.totals([])[0].calls)
 """
-    assert told(child(program, path)) == "5"
+    assert told(child(program, kept)) == "5"
 
 
 @pytest.mark.parametrize(
