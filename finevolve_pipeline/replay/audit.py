@@ -28,6 +28,7 @@ from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_frame, digest_text
 from finevolve_pipeline.embedding import Embedder
 from finevolve_pipeline.errors import CalendarError, FinEvolveError, LookAheadError
+from finevolve_pipeline.files import borrow
 from finevolve_pipeline.graph import TableReader
 from finevolve_pipeline.llm.requests import Backbone, Call, Reply
 from finevolve_pipeline.llm.rules.backbone import RulesBackbone
@@ -257,11 +258,11 @@ class StoredRun:
         return ""
 
     def lend(self, other: ReplayStore, sessions: Sequence[dt.date]) -> None:
-        """Let a store that has nothing of the run hold these days by links. They are only read there."""
+        """Let a store on this machine that has nothing of the run show these days. They are only read there."""
         key = self._experiment.key
         other.folder(key).mkdir(parents=True)
         for session in sessions:
-            other.folder(key, session).symlink_to(self._store.folder(key, session).absolute())
+            borrow(self._store.folder(key, session), other.folder(key, session))
 
     @contextmanager
     def _replayed(self, sessions: Sequence[dt.date], again: Sequence[dt.date], parts: Parts) -> Iterator[ReplayStore]:

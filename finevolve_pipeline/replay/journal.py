@@ -4,7 +4,9 @@
     <root>/<experiment>/identity.json           the settings and code that all its days rest on, readable
     <root>/<experiment>/<session>/predictions.parquet, retrievals.parquet, experience.jsonl.gz, manifest.json
 
-The data files are written first, the manifest last: a folder without one is no day. Every manifest names its
+The data files are written first, the manifest last and only if none is there: a folder without one is no day, and
+of two writers of a day one succeeds even if the first lost its lock unawares. Nothing is deleted on the way: what a
+dead writer left is overwritten, so a late one can spoil no day that another has finished. Every manifest names its
 parent's digest, so the days form a chain that cannot be spliced. The same content gives the same bytes, and
 no file knows when it was written.
 """
@@ -13,11 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import fcntl
 import gzip
 import json
-import os
-import shutil
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,15 +25,24 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.dataset as pads
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from finevolve_pipeline.contracts import table_of
 from finevolve_pipeline.digests import canonical_json, digest_bytes, digest_json
 from finevolve_pipeline.errors import ExperimentLockedError, MissingPartitionError, ReplayMismatchError
-from finevolve_pipeline.files import PARTIAL, parquet_bytes, write_atomically
-from finevolve_pipeline.processes import is_alive
+from finevolve_pipeline.files import (
+    UnreadableError,
+    create,
+    folders_holding,
+    parquet_bytes,
+    partials,
+    read_many,
+    read_parquets,
+    remove_folder,
+    subfolders,
+    write_atomically,
+)
+from finevolve_pipeline.locks import FileLocks, Held, Locks, TakenError
 from finevolve_pipeline.tables import Contract, Predictions, Retrievals, arrow_schema
 
 PREDICTIONS = "predictions.parquet"
@@ -191,10 +200,13 @@ class ReplayStore:
 
     Args:
         root: `<home>/replay`.
+        locks: who may write into it.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, locks: Locks | None = None) -> None:
         self.root = root
+        self._locks = FileLocks() if locks is None else locks
+        self._held: dict[str, Held] = {}
 
     def folder(self, experiment: str, session: dt.date | None = None) -> Path:
         """Folder of an experiment, or of one of its days."""
@@ -205,13 +217,11 @@ class ReplayStore:
 
     def experiments(self) -> tuple[str, ...]:
         """Experiments with at least one committed day."""
-        if not self.root.is_dir():
-            return ()
-        return tuple(sorted(path.name for path in self.root.iterdir() if self.sessions(path.name)))
+        return tuple(name for name in subfolders(self.root) if self.sessions(name))
 
     def sessions(self, experiment: str) -> tuple[dt.date, ...]:
         """Committed sessions, oldest first."""
-        return tuple(session for session in self._folders(experiment) if self.has(experiment, session))
+        return _days(folders_holding(self.folder(experiment), MANIFEST))
 
     def has(self, experiment: str, session: dt.date) -> bool:
         """Whether the day is committed."""
@@ -264,12 +274,14 @@ class ReplayStore:
         Raises:
             ReplayMismatchError: a file is missing or damaged; the text names it.
         """
-        folder = self.folder(manifest.experiment, manifest.session)
-        for name, expected in manifest.files.items():
-            try:
-                found = digest_bytes((folder / name).read_bytes())
-            except FileNotFoundError:
-                raise damaged(manifest.experiment, manifest.session, f"{name} is missing") from None
+        paths = [self.folder(manifest.experiment, manifest.session) / name for name in manifest.files]
+        try:
+            contents = read_many(paths)
+        except FileNotFoundError:
+            name = next((path.name for path in paths if not path.is_file()), "a file")
+            raise damaged(manifest.experiment, manifest.session, f"{name} is missing") from None
+        for (name, expected), content in zip(manifest.files.items(), contents, strict=True):
+            found = digest_bytes(content)
             if found != expected:
                 raise damaged(
                     manifest.experiment,
@@ -309,7 +321,7 @@ class ReplayStore:
         try:
             data = gzip.decompress((self.folder(experiment, session) / EXPERIENCE).read_bytes())
             entries = [json.loads(line) for line in data.decode("utf-8", "surrogatepass").splitlines()]
-        except (OSError, EOFError, ValueError) as broken:
+        except (OSError, EOFError, ValueError, zlib.error) as broken:
             raise damaged(experiment, session, f"{EXPERIENCE} cannot be read ({broken})") from broken
         phases = [entry.pop(PHASE) for entry in entries]
         return tuple(entry for entry, own in zip(entries, phases, strict=True) if phase in (None, own))
@@ -329,57 +341,43 @@ class ReplayStore:
                 raise MissingPartitionError(
                     f"replay {experiment} {session}: not stored; `finevolve run --to {session}` makes it"
                 )
-        if not wanted:
-            table = schema.empty_table() if columns is None else schema.empty_table().select(list(columns))
-            return pd.DataFrame(table.to_pandas())
-        paths = [str(self.folder(experiment, session) / name) for session in wanted]
         try:
-            table = pads.dataset(paths, schema=schema, format="parquet").to_table(
-                columns=None if columns is None else list(columns)
-            )
-        except (pa.ArrowException, OSError) as broken:
-            session = next((s for s, p in zip(wanted, paths, strict=True) if p in str(broken)), wanted[0])
-            raise damaged(experiment, session, f"{name} cannot be read ({str(broken).splitlines()[0]})") from broken
+            table = read_parquets([self.folder(experiment, session) / name for session in wanted], schema, columns)
+        except UnreadableError as broken:
+            raise damaged(experiment, wanted[broken.number], f"{name} cannot be read ({broken})") from broken
         return pd.DataFrame(table.to_pandas())
 
     # -- writing ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def lock(self, experiment: str) -> Iterator[None]:
-        """Hold the experiment for writing. The kernel releases it when the process dies, however it dies.
+        """Hold the experiment for writing. It is free again when the process dies, however it dies.
 
         Raises:
             ExperimentLockedError: another process holds it.
         """
         folder = self.folder(experiment)
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / LOCK, "a+", encoding="ascii") as held:
+        with contextlib.ExitStack() as holding:
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                held.seek(0)
-                raise _locked(experiment, held.read().strip()) from None
-            held.truncate(0)
-            held.write(str(os.getpid()))
-            held.flush()
-            for leftover in folder.glob(f"{PARTIAL}*"):
+                held = holding.enter_context(self._locks.holding(folder / LOCK))
+            except TakenError as taken:
+                raise _locked(experiment, taken.owner) from None
+            for leftover in partials(folder):
                 leftover.unlink()
+            self._held[experiment] = held
             try:
                 yield
             finally:
-                held.truncate(0)
+                del self._held[experiment]
 
     def require_unlocked(self, experiment: str) -> None:
-        """Ask, without taking the lock, whether a living process holds it.
+        """Ask, without taking the lock, whether a process holds it.
 
         Raises:
             ExperimentLockedError: one does.
         """
-        try:
-            owner = (self.folder(experiment) / LOCK).read_text("ascii").strip()
-        except FileNotFoundError:
-            return
-        if owner and is_alive(owner):
+        owner = self._locks.owner(self.folder(experiment) / LOCK)
+        if owner is not None:
             raise _locked(experiment, owner)
 
     def write_identity(self, experiment: str, identity: Mapping[str, object]) -> None:
@@ -388,10 +386,13 @@ class ReplayStore:
         write_atomically(self.folder(experiment) / IDENTITY, f"{text}\n".encode())
 
     def commit(self, experiment: str, day: DayContent, foundation: Foundation) -> Manifest:
-        """Store a day. It exists from the moment its manifest does, and never in part.
+        """Store a day, while the experiment's lock is held. It exists from the moment its manifest does, and never in
+        part.
 
         Raises:
             TableError: a table breaks its contract; nothing is committed then.
+            LockLostError: the lock is not held any more; nothing is committed then.
+            ExperimentLockedError: another process has committed the day; that one stays.
         """
         where = f"{experiment} {day.session}"
         data = {
@@ -411,12 +412,16 @@ class ReplayStore:
             failures=dict(sorted(day.failures.items())),
             models=day.models,
         ).sealed()
-        folder = self.folder(experiment, day.session)
-        if folder.exists():  # left by a process that died before its manifest
-            shutil.rmtree(folder)
+        folder, held = self.folder(experiment, day.session), self._held[experiment]
+        held.require()
         for name, content in data.items():
             write_atomically(folder / name, content)
-        write_atomically(folder / MANIFEST, manifest.model_dump_json(indent=None).encode())
+        held.require()
+        if not create(folder / MANIFEST, manifest.model_dump_json(indent=None).encode()):
+            raise ExperimentLockedError(
+                f"experiment {experiment}: another process has committed {day.session} meanwhile, and its day stays; "
+                "start again"
+            )
         return manifest
 
     def reset(self, experiment: str, from_session: dt.date) -> tuple[dt.date, ...]:
@@ -427,42 +432,37 @@ class ReplayStore:
 
         Raises:
             ExperimentLockedError: a process is replaying the experiment.
+            LockLostError: the lock is not held any more; the days not yet removed stay.
         """
         if not self.folder(experiment).is_dir():
             return ()
         with self.lock(experiment):
             removed = []
-            for session in reversed(self._folders(experiment)):
+            for session in reversed(_days(subfolders(self.folder(experiment)))):
                 if session < from_session:
                     break
+                self._held[experiment].require()
                 folder = self.folder(experiment, session)
                 if self.has(experiment, session):
                     (folder / MANIFEST).unlink()
                     removed.append(session)
-                shutil.rmtree(folder)
+                remove_folder(folder)
             if not self.sessions(experiment):
                 (self.folder(experiment) / IDENTITY).unlink(missing_ok=True)
         return tuple(reversed(removed))
 
-    def _folders(self, experiment: str) -> tuple[dt.date, ...]:
-        """Sessions with a folder, committed or not, oldest first."""
-        folder = self.folder(experiment)
-        if not folder.is_dir():
-            return ()
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-        return tuple(day for day in map(_day, names) if day is not None)
-
 
 def _locked(experiment: str, owner: str) -> ExperimentLockedError:
-    who = f"process {owner}" if owner else "another process"
-    return ExperimentLockedError(f"experiment {experiment}: {who} is replaying it; wait, or stop that process")
+    return ExperimentLockedError(f"experiment {experiment}: {owner} is replaying it; wait, or stop that process")
 
 
-def _day(name: str) -> dt.date | None:
-    try:
-        return dt.date.fromisoformat(name)
-    except ValueError:
-        return None
+def _days(names: Sequence[str]) -> tuple[dt.date, ...]:
+    """Those of the names that are sessions, oldest first."""
+    found = []
+    for name in names:
+        with contextlib.suppress(ValueError):
+            found.append(dt.date.fromisoformat(name))
+    return tuple(sorted(found))
 
 
 def damaged(experiment: str, session: dt.date, what: str) -> ReplayMismatchError:

@@ -41,26 +41,30 @@ class MortalBackbone(EchoBackbone):
 
 def die_before_writing(name: str) -> None:
     """Die when a file of that name is about to be written for the fatal day."""
-    write = journal.write_atomically
 
-    def fatal(path: Path, data: bytes) -> None:
-        if path.name == name and (path.parent.name == FATAL.isoformat() or name == "identity.json"):
-            die()
-        write(path, data)
+    def fatal(write):
+        def written(path: Path, data: bytes):
+            if path.name == name and (path.parent.name == FATAL.isoformat() or name == "identity.json"):
+                die()
+            return write(path, data)
 
-    journal.write_atomically = fatal
+        return written
+
+    journal.write_atomically, journal.create = fatal(journal.write_atomically), fatal(journal.create)
 
 
 def die_before_renaming(name: str) -> None:
     """Die when a file of that name lies under its temporary name and not yet under its own."""
-    rename = os.replace
 
-    def fatal(source: Path, target: Path) -> None:
-        if target.name == name and (target.parent.name == FATAL.isoformat() or name == "identity.json"):
-            die()
-        rename(source, target)
+    def fatal(rename):
+        def renamed(source: Path, target: Path) -> None:
+            if target.name == name and (target.parent.name == FATAL.isoformat() or name == "identity.json"):
+                die()
+            rename(source, target)
 
-    files.os.replace = fatal
+        return renamed
+
+    files.os.replace, files.os.link = fatal(os.replace), fatal(os.link)
 
 
 def die_after_commit() -> None:

@@ -149,7 +149,7 @@ def test_an_interrupted_reset_leaves_a_valid_beginning(store, monkeypatch):
         if len(removed) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("finevolve_pipeline.replay.journal.shutil.rmtree", dies)
+    monkeypatch.setattr("finevolve_pipeline.replay.journal.remove_folder", dies)
     with pytest.raises(KeyboardInterrupt):
         store.reset(KEY, SESSIONS[0])
     monkeypatch.undo()
