@@ -49,7 +49,7 @@ class Published:
 
 
 TRUTH = Path("world") / "truth.json"
-"""Where a synthetic world leaves what it planted, below the home folder."""
+"""Where a synthetic world leaves what it planted, below the root of all state."""
 
 RECIPE = "report.recipe"
 """What the report was made of, beside its folder."""
@@ -97,10 +97,10 @@ def report_recipe(graph: Graph, store: TableStore, coverage: CoverageTable) -> s
 
 def report_is_fresh(graph: Graph, store: TableStore) -> bool:
     """Whether there is a report, made from what is stored now."""
-    if not (store.home / "report").is_dir():
+    if not (store.storage.root / "report").is_dir():
         return False
     try:
-        recipe = (store.home / RECIPE).read_text("utf-8")
+        recipe = (store.storage.root / RECIPE).read_text("utf-8")
     except FileNotFoundError:
         return False
     return recipe == report_recipe(graph, store, news_coverage(graph, store))
@@ -116,8 +116,8 @@ def _stored_or_empty(store: TableStore, name: str) -> pd.DataFrame:
 
 
 def publish_report(graph: Graph, store: TableStore) -> Published:
-    """Write `<home>/report` from all stored tables."""
-    (store.home / RECIPE).unlink(missing_ok=True)
+    """Write `<root>/report` from all stored tables."""
+    (store.storage.root / RECIPE).unlink(missing_ok=True)
     coverage = news_coverage(graph, store)
     recipe = report_recipe(graph, store, coverage)
     ran = [e.key for e in graph.settings.all_experiments if store.digest("replay", e.key) is not None]
@@ -129,7 +129,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
     told = graph.told_outcomes(store)
     chosen = choose_cases(graph.settings.evaluation.sector_days, predictions, told)
     written = build_report(
-        store.home / "report",
+        store.storage.root / "report",
         ReportInputs(
             settings=graph.settings,
             ic_matrix=ic_matrix,
@@ -144,7 +144,7 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             news_sample=_news_sample(graph, store),
             coverage=coverage,
             manifests=manifests(graph, store, ran),
-            truth=_truth(store.home / TRUTH),
+            truth=_truth(store.storage.root / TRUTH),
             cases=_cases(graph, store, chosen.places, told),
             choice=chosen,
             news=news_statistics(facts),
@@ -152,8 +152,8 @@ def publish_report(graph: Graph, store: TableStore) -> Published:
             utilities=_utilities(graph, store),
         ),
     )
-    write_atomically(store.home / RECIPE, recipe.encode())
-    return Published(str(written.folder), len(written.names), written.digest)
+    write_atomically(store.storage.root / RECIPE, recipe.encode())
+    return Published(store.storage.shown(written.folder), len(written.names), written.digest)
 
 
 def _cases(graph: Graph, store: TableStore, places: Sequence[SectorDay], told: pd.DataFrame) -> tuple[CaseStudy, ...]:
@@ -260,7 +260,7 @@ def _truth(path: Path) -> PlantedTruth | None:
 
 
 def publish_release(graph: Graph, store: TableStore) -> Published:
-    """Write `<home>/release` from all sessions whose news and bars are stored.
+    """Write `<root>/release` from all sessions whose news and bars are stored.
 
     Raises:
         MissingPartitionError: no session is complete yet.
@@ -274,13 +274,13 @@ def publish_release(graph: Graph, store: TableStore) -> Published:
         return tables.empty(tables.BenchmarkNews) if before_the_span else store.read("benchmark_news", day)
 
     written = export_release(
-        store.home / "release",
+        store.storage.root / "release",
         sessions,
         lambda session: news_between_cutoffs(session, news_of_day),
         lambda session: store.read("industry_bars", session),
         identity(graph),
     )
-    return Published(str(written.folder), len(written.names), written.digest)
+    return Published(store.storage.shown(written.folder), len(written.names), written.digest)
 
 
 def _complete(graph: Graph, store: TableStore, session: str) -> bool:

@@ -15,6 +15,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -218,21 +219,52 @@ def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
     return sink.getvalue()
 
 
-def parquet_facts(path: Path) -> pq.FileMetaData:
+@dataclass(frozen=True)
+class ParquetFacts:
+    """What a parquet file says of itself.
+
+    Attributes:
+        metadata: what `parquet_bytes` was given.
+        rows: how many it holds.
+        bytes: its size.
+    """
+
+    metadata: Mapping[bytes, bytes]
+    rows: int
+    bytes: int
+
+
+def parquet_facts(path: Path) -> ParquetFacts:
     """What a parquet file says of itself, without its rows.
 
     Raises:
         FileNotFoundError: there is none.
         pa.ArrowException, OSError: it cannot be read.
     """
-    remote = object_store(path)
+    if remote := object_store(path):
+        return _facts_of_end(path, *remote.ending(_name(path), _FOOTER_BYTES))
+    return _facts(pq.read_metadata(path), path.stat().st_size)
+
+
+def many_parquet_facts(paths: Sequence[Path]) -> Iterator[ParquetFacts]:
+    """`parquet_facts` of several files, in their order; from an object store all at once. Raises as it does."""
+    remote = object_store(paths[0]) if paths else None
     if remote is None:
-        return pq.read_metadata(path)
-    end = remote.tail(_name(path), _FOOTER_BYTES)
+        yield from map(parquet_facts, paths)
+    else:
+        endings = remote.endings([_name(path) for path in paths], _FOOTER_BYTES)
+        yield from (_facts_of_end(path, *ending) for path, ending in zip(paths, endings, strict=True))
+
+
+def _facts_of_end(path: Path, end: bytes, size: int) -> ParquetFacts:
     try:
-        return pq.read_metadata(pa.BufferReader(end))
+        return _facts(pq.read_metadata(pa.BufferReader(end)), size)
     except pa.ArrowException:
-        return pq.read_metadata(pa.BufferReader(path.read_bytes()))
+        return _facts(pq.read_metadata(pa.BufferReader(path.read_bytes())), size)
+
+
+def _facts(found: pq.FileMetaData, size: int) -> ParquetFacts:
+    return ParquetFacts(found.metadata or {}, int(found.num_rows), size)
 
 
 def read_parquets(paths: Sequence[Path], schema: pa.Schema, columns: Sequence[str] | None) -> pa.Table:

@@ -1,18 +1,19 @@
-"""What is known of each source's days, one file a source: `<home>/crawl/coverage/<source>.json`."""
+"""What is known of each source's days, one file a source: `<root>/crawl/coverage/<source>.json`."""
 
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from finevolve_pipeline.errors import FinEvolveError, InputError, SettingsError, TableError
-from finevolve_pipeline.files import write_atomically
+from finevolve_pipeline.files import files_below, write_atomically
+from finevolve_pipeline.locks import TakenError
 from finevolve_pipeline.news.coverage import SourceCoverage, of_document, to_document
 from finevolve_pipeline.news.coverage_table import UNREADABLE, CoverageTable, all_sources, coverage_table
+from resources.storage import Storage
 
 
 class CrawlLockedError(FinEvolveError):
@@ -25,7 +26,9 @@ class CoverageStore:
     """Coverage of all sources below one FINEVOLVE_HOME."""
 
     def __init__(self, home: Path) -> None:
-        self.root = home / "crawl"
+        self._storage = Storage.of(home)
+        self.root = self._storage.root / "crawl"
+        self._logs = home / "crawl" / "log"
 
     def read(self, source: str) -> SourceCoverage:
         """What is known of a source; nothing if it was never asked.
@@ -53,7 +56,8 @@ class CoverageStore:
 
     def sources(self) -> tuple[str, ...]:
         """Sources that were ever asked, sorted."""
-        return tuple(sorted(path.stem for path in (self.root / "coverage").glob("[!.]*.json")))
+        names = files_below(self.root / "coverage")
+        return tuple(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
     def table(
         self,
@@ -100,21 +104,18 @@ class CoverageStore:
             CrawlLockedError: another process crawls it.
             InputError: the folder cannot be written.
         """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = open(self.root / f".{source}.lock", "ab")  # noqa: SIM115 - closing it gives the lock back
-        except OSError as broken:
-            raise InputError(f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME") from None
-        with lock:
+        with ExitStack() as holding:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                holding.enter_context(self._storage.locks.holding(self.root / f".{source}.lock"))
+            except TakenError:
                 raise CrawlLockedError(f"{source}: another crawl of it is under way; wait until it has ended") from None
+            except OSError as broken:
+                raise InputError(f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME") from None
             yield
 
     def log(self, source: str) -> Path:
-        """Where the last crawl of a source told what it did."""
-        return self.root / "log" / f"{source}.log"
+        """Where the last crawl of a source by this machine told what it did."""
+        return self._logs / f"{source}.log"
 
     def _path(self, source: str) -> Path:
         return self.root / "coverage" / f"{source}.json"

@@ -1,6 +1,6 @@
 """News that sites no longer serve, from services that keep them: so far tushare's `news`.
 
-Asked day by day and source by source; a finished day is remembered in `<home>/fetched/tushare_news/<source>.json` and
+Asked day by day and source by source; a finished day is remembered in `<root>/fetched/tushare_news/<source>.json` and
 not asked for again. Rows land through `Landing.merge_news` with origin `tushare`, under the digest of their text since
 they carry no id.
 """
@@ -25,6 +25,7 @@ from finevolve_pipeline.news.importing import NewsItem, NewsOptions, NewsReader,
 from resources.landing import Landing, NewsCounts
 from resources.market.bringing import PATIENCE
 from resources.market.tushare import CrowdedError, Row, Tushare
+from resources.storage import Storage
 
 ORIGIN = "tushare"
 LATE = dt.timedelta(hours=2)
@@ -100,7 +101,7 @@ class FinishedDays:
     """Days of one source that need not be asked for again, with the rows they had."""
 
     def __init__(self, home: Path, source: str) -> None:
-        self._path = home / "fetched" / "tushare_news" / f"{source}.json"
+        self._path = Storage.of(home).root / "fetched" / "tushare_news" / f"{source}.json"
         try:
             self.rows = self._rows(json.loads(self._path.read_text("utf-8")))
         except FileNotFoundError:
@@ -166,7 +167,7 @@ class _Source:
 
     def __init__(self, client: Tushare, home: Path, report: SourceReport, now: Callable[[], dt.datetime]) -> None:
         self._client = client
-        self._landing = Landing(home / "landing", PATIENCE)
+        self._landing = Landing.of(home, PATIENCE)
         self._finished = FinishedDays(home, report.source)
         self._report = report
         self._now = now

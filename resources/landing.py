@@ -10,18 +10,16 @@ one, so a process may die anywhere and the same command completes its work.
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import io
 import json
 import math
-import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -33,13 +31,24 @@ from finevolve_pipeline import tables
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.digests import digest_json
 from finevolve_pipeline.errors import FinEvolveError, InputError, MissingPartitionError, TableError
-from finevolve_pipeline.files import PARTIAL, parquet_bytes, write_atomically
+from finevolve_pipeline.files import (
+    create,
+    files_below,
+    many_parquet_facts,
+    parquet_bytes,
+    parquet_facts,
+    partials,
+    read_many,
+    write_atomically,
+)
+from finevolve_pipeline.locks import FileLocks, Held, Locks, TakenError
+from resources.storage import Storage
 
 INDUSTRY_BARS = "industry_bars"
 BENCHMARK_BARS = "benchmark_bars"
 
 SOURCES_FILE = "sources.json"
-"""List of the source ids that imports brought in, below FINEVOLVE_HOME."""
+"""List of the source ids that imports brought in, beside the landing store."""
 
 _DIGEST = b"finevolve.digest"
 _NEWS_SCHEMA = tables.arrow_schema(tables.RawNews)
@@ -61,7 +70,8 @@ _Partition = tuple[str, str]
 """(source, day)."""
 
 _WRITERS = 8
-_LOOK_SECONDS = 0.02
+_AT_ONCE = 32
+"""Files read at a time where all of a source's are."""
 
 
 class LandingLockedError(FinEvolveError):
@@ -158,14 +168,14 @@ class _Settled:
 
 
 class _Versions:
-    """A name for the present state of each source's news, kept in the lock file: every writer gives it another, before
-    it writes. So one who comes back knows whether the items still lie where they lay."""
+    """A name for the present state of each source's news, kept beside them: every writer gives it another, before it
+    writes. So one who comes back knows whether the items still lie where they lay."""
 
-    def __init__(self, file: io.RawIOBase) -> None:
-        self._file = file
+    def __init__(self, path: Path) -> None:
+        self._path = path
         try:
-            self._names: dict[str, str] = json.loads(file.read() or b"{}")
-        except ValueError:  # a writer died while it wrote here
+            self._names: dict[str, str] = json.loads(path.read_bytes())
+        except (FileNotFoundError, ValueError):  # a writer died while it wrote here
             self._names = {}
 
     def of(self, source: str) -> str:
@@ -175,9 +185,7 @@ class _Versions:
     def renew(self, source: str) -> str:
         """Another name."""
         self._names[source] = uuid.uuid4().hex
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(json.dumps(self._names).encode())
+        self._path.write_bytes(json.dumps(self._names).encode())
         return self._names[source]
 
 
@@ -195,13 +203,21 @@ class Landing:
         root: the folder.
         patience: seconds to wait while another process is writing. People who import are told at once; what runs
             by itself waits, since merges are short.
+        locks: who may write into it.
     """
 
-    def __init__(self, root: Path, patience: float = 0.0) -> None:
+    def __init__(self, root: Path, patience: float = 0.0, locks: Locks | None = None) -> None:
         self.root = root
         self._patience = patience
-        self._locked = False
+        self._locks = FileLocks() if locks is None else locks
+        self._held: Held | None = None
         self._places: dict[str, _Places] = {}  # by source; only under the lock
+
+    @classmethod
+    def of(cls, home: Path, patience: float = 0.0, *, name: str = "landing") -> Landing:
+        """The landing store of a home folder, or another one of that name, wherever its state lies."""
+        storage = Storage.of(home)
+        return cls(storage.root / name, patience, storage.locks)
 
     @contextmanager
     def importing(self) -> Iterator[None]:
@@ -211,47 +227,41 @@ class Landing:
             LandingLockedError: another process is importing, and did not end in the time that this store waits.
             InputError: the folder cannot be written.
         """
-        if self._locked:
+        if self._held is not None:
             yield
             return
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            (self.root / ".lock").touch()
-            lock = open(self.root / ".lock", "r+b", buffering=0)  # noqa: SIM115 - closing it gives the lock back
-        except OSError as broken:
-            raise InputError(f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME") from None
-        with lock:
-            self._acquire(lock)
-            for leftover in self.root.rglob(f"{PARTIAL}*"):
-                leftover.unlink(missing_ok=True)
-            self._locked, self._versions = True, _Versions(lock)
+        with ExitStack() as holding:
             try:
+                self._held = holding.enter_context(self._locks.holding(self.root / ".lock", self._patience))
+            except TakenError:
+                raise LandingLockedError(
+                    f"{self.root}: another import is writing here; wait until it has ended"
+                ) from None
+            except OSError as broken:
+                raise InputError(f"{self.root}: cannot be written ({broken.strerror}); set FINEVOLVE_HOME") from None
+            try:
+                for leftover in partials(self.root):
+                    leftover.unlink(missing_ok=True)
+                self._versions = _Versions(self.root / ".versions")
                 yield
             except BaseException:
                 self._places.clear()
                 raise
             finally:
-                self._locked = False
+                self._held = None
 
-    def _acquire(self, lock: io.RawIOBase) -> None:
-        end = time.monotonic() + self._patience
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    raise LandingLockedError(
-                        f"{self.root}: another import is writing here; wait until it has ended"
-                    ) from None
-            time.sleep(_LOOK_SECONDS)
+    def _require(self) -> None:
+        """See, before anything is written, that the store is still held."""
+        if self._held is None:
+            raise AssertionError(f"{self.root}: written without being held")
+        self._held.require()
 
     # News
 
     def news_partitions(self) -> list[tuple[str, str]]:
         """All (source, day) that hold news, sorted."""
-        found = (self.root / "news").glob("*/[!.]*.parquet")
-        return sorted((path.parent.name, path.stem) for path in found)
+        places = [PurePosixPath(name) for name in files_below(self.root / "news")]
+        return sorted((place.parent.name, place.stem) for place in places if place.suffix == ".parquet")
 
     def news_counts(self) -> dict[tuple[str, str], int]:
         """Items by (source, day) of all days that exist, those without items included.
@@ -259,9 +269,13 @@ class Landing:
         Raises:
             TableError: a file cannot be read.
         """
-        return {
-            (source, day): _metadata(self._news_path(source, day)).num_rows for source, day in self.news_partitions()
-        }
+        partitions = self.news_partitions()
+        facts = many_parquet_facts([self._news_path(*partition) for partition in partitions])
+        counts: dict[tuple[str, str], int] = {}
+        for partition in partitions:
+            with _readable(self._news_path(*partition)):
+                counts[partition] = next(facts).rows
+        return counts
 
     def news_digest(self, source: str, day: str) -> str | None:
         """Content digest of one source's day, None if nothing landed for it."""
@@ -289,7 +303,7 @@ class Landing:
     def news_count(self, source: str, day: str) -> int | None:
         """Items of one source's day, None if nothing landed for it and nobody asked."""
         try:
-            return int(pq.read_metadata(self._news_path(source, day)).num_rows)
+            return parquet_facts(self._news_path(source, day)).rows
         except FileNotFoundError:
             return None
 
@@ -388,11 +402,13 @@ class Landing:
         def write(partition: _Partition) -> None:
             self._write_day(*partition, _take(rows, entering[partition]), leaving.get(partition, []))
 
+        self._require()
         for source in {source for source, _ in entering}:
             self._places[source] = _Places(self._versions.renew(source), self._days_of(source))
         with ThreadPoolExecutor(_WRITERS) as writers:
             list(writers.map(write, sorted(entering.keys() - leaving.keys())))
         for partition in sorted(leaving):
+            self._require()
             write(partition)
         for source, source_id, published_at in zip(sources, rows["source_id"].to_pylist(), times, strict=True):
             self._days_of(source)[source_id] = (_day_of(published_at),)
@@ -413,17 +429,19 @@ class Landing:
         known, version = self._places.get(source), self._versions.of(source)
         if known is None or known.version != version:
             days: dict[str, tuple[str, ...]] = {}
-            for path in sorted((self.root / "news" / source).glob("[!.]*.parquet")):
-                for source_id in _parquet(path).read(columns=["source_id"])["source_id"].to_pylist():
-                    days[source_id] = (*days.get(source_id, ()), path.stem)
+            paths = [self._news_path(source, day) for day in self._days(self.root / "news" / source)]
+            for start in range(0, len(paths), _AT_ONCE):
+                group = paths[start : start + _AT_ONCE]
+                for path, data in zip(group, read_many(group), strict=True):
+                    for source_id in _parquet(path, data).read(columns=["source_id"])["source_id"].to_pylist():
+                        days[source_id] = (*days.get(source_id, ()), path.stem)
             known = self._places[source] = _Places(version, days)
         return known.days
 
     def note_day(self, source: str, day: str) -> None:
         """Make a source's day exist, without items if none landed: it was asked for."""
         with self.importing():
-            if not self._news_path(source, day).exists():
-                _write(self._news_path(source, day), _NEWS_SCHEMA.empty_table(), _NEWS_SCHEMA)
+            create(self._news_path(source, day), _parquet_of(_NEWS_SCHEMA.empty_table(), _NEWS_SCHEMA))
 
     def _news_path(self, source: str, day: str) -> Path:
         return self.root / "news" / source / f"{day}.parquet"
@@ -440,7 +458,10 @@ class Landing:
 
     def bars_sessions(self, table: str) -> list[str]:
         """All sessions that hold bars, sorted."""
-        return sorted(path.stem for path in (self.root / table).glob("[!.]*.parquet"))
+        return self._days(self.root / table)
+
+    def _days(self, folder: Path) -> list[str]:
+        return [name.removesuffix(".parquet") for name in files_below(folder) if name.endswith(".parquet")]
 
     def read_bars(self, table: str, session: str) -> pd.DataFrame:
         """One session as `Bars`, by code. Raises `MissingPartitionError` if nothing landed for it."""
@@ -494,6 +515,7 @@ class Landing:
                 if old[name] is not None and new[name] != old[name]
             ]
         if added or updated:
+            self._require()
             tell(revisions)
             rows = [bars[code] for code in sorted(bars)]
             _write(path, pa.Table.from_pylist(rows, _BARS_SCHEMA), _BARS_SCHEMA)
@@ -575,10 +597,18 @@ def _take(table: pa.Table, rows: Sequence[int]) -> pa.Table:
     return table.take(pa.array(rows, pa.int64()))
 
 
-def _parquet(path: Path) -> pq.ParquetFile:
+def _parquet(path: Path, data: bytes | None = None) -> pq.ParquetFile:
+    with _readable(path):
+        return pq.ParquetFile(io.BytesIO(path.read_bytes() if data is None else data))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        return pq.ParquetFile(io.BytesIO(path.read_bytes()))
-    except pa.ArrowException as broken:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as broken:
         raise TableError(f"{path}: not readable ({broken}); delete it and import again") from broken
 
 
@@ -590,24 +620,19 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table | None:
 
 
 def _write(path: Path, table: pa.Table, schema: pa.Schema) -> None:
-    """Write a table with its content digest; the same content makes the same bytes."""
+    write_atomically(path, _parquet_of(table, schema))
+
+
+def _parquet_of(table: pa.Table, schema: pa.Schema) -> bytes:
+    """A table with its content digest; the same content makes the same bytes."""
     digest = digest_json({name: table[name].to_pylist() for name in table.column_names})
-    data = parquet_bytes(table.cast(schema).combine_chunks(), {_DIGEST.decode(): digest})
-    write_atomically(path, data)
-
-
-def _metadata(path: Path) -> pq.FileMetaData:
-    try:
-        return pq.read_metadata(path)
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError) as broken:
-        raise TableError(f"{path}: not readable ({broken}); delete it and import again") from broken
+    return parquet_bytes(table.cast(schema).combine_chunks(), {_DIGEST.decode(): digest})
 
 
 def _stored_digest(path: Path) -> str | None:
     try:
-        found: Mapping[bytes, bytes] = _metadata(path).metadata or {}
+        with _readable(path):
+            found = parquet_facts(path).metadata
     except FileNotFoundError:
         return None
     if _DIGEST not in found:
@@ -617,6 +642,8 @@ def _stored_digest(path: Path) -> str | None:
 
 # Sources
 
+_REGISTERING_PATIENCE = 60.0
+
 
 def registered_sources(home: Path) -> tuple[str, ...]:
     """Source ids that imports brought in beside those of the settings, sorted.
@@ -624,7 +651,7 @@ def registered_sources(home: Path) -> tuple[str, ...]:
     Raises:
         InputError: the list is damaged.
     """
-    path = home / SOURCES_FILE
+    path = Storage.of(home).root / SOURCES_FILE
     try:
         listed = json.loads(path.read_text("utf-8"))["sources"]
     except FileNotFoundError:
@@ -634,9 +661,19 @@ def registered_sources(home: Path) -> tuple[str, ...]:
     return tuple(sorted(listed))
 
 
-def register_sources(home: Path, sources: Iterable[str]) -> None:
-    """Add source ids to the registered ones, for all future runs under this home."""
-    before = registered_sources(home)
-    after = sorted({*before, *sources})
-    if tuple(after) != before:
-        write_atomically(home / SOURCES_FILE, f"{json.dumps({'sources': after})}\n".encode())
+def register_sources(home: Path, sources: Collection[str]) -> None:
+    """Add source ids to the registered ones, for all future runs under this home.
+
+    Raises:
+        LandingLockedError: another process is doing so, and did not end within a minute.
+    """
+    if set(sources) <= set(registered_sources(home)):
+        return
+    storage = Storage.of(home)
+    path = storage.root / SOURCES_FILE
+    try:
+        with storage.locks.holding(path.with_name(f".{SOURCES_FILE}.lock"), _REGISTERING_PATIENCE):
+            after = sorted({*registered_sources(home), *sources})
+            write_atomically(path, f"{json.dumps({'sources': after})}\n".encode())
+    except TakenError as taken:
+        raise LandingLockedError(f"{path}: {taken.owner} is adding sources; start again when it has ended") from None

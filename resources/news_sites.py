@@ -420,7 +420,7 @@ class _Crawl:
     _landed_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self._landing = Landing(self.sites.home / "landing", _LANDING_WAIT_SECONDS)
+        self._landing = Landing.of(self.sites.home, _LANDING_WAIT_SECONDS)
         self._reader = NewsReader(NewsOptions(self.job.started_at, self.job.source))
         self._asked = {day for span in self.spans for day in rules.days_of(span)}
         # Lists that prove nothing are no part of a day's proof, unless there is no other: then the day has none.

@@ -161,16 +161,29 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         bucket, key = _parts(path)
         options = {"Bucket": bucket, "Key": key}
         if start is not None or end is not None:
-            options["Range"] = _range(start, end)
+            since = start or 0
+            options["Range"] = f"bytes={since}" if since < 0 else f"bytes={since}-{'' if end is None else end - 1}"
 
         def get() -> bytes:
             return bytes(self.client.get_object(**options)["Body"].read())
 
         return self._ask(path, get)
 
-    def tail(self, path: str, size: int = 1024) -> bytes:
-        """The last bytes of an object; all of them if it is smaller."""
-        return self.cat_file(path, start=-size)
+    def ending(self, path: str, size: int) -> tuple[bytes, int]:
+        """The last bytes of an object, all of them if it is smaller; and how many it has in all."""
+        path = self._strip_protocol(path)
+        bucket, key = _parts(path)
+
+        def get() -> tuple[bytes, int]:
+            found = self.client.get_object(Bucket=bucket, Key=key, Range=f"bytes=-{size}")
+            data = bytes(found["Body"].read())
+            return data, int(found.get("ContentRange", f"/{len(data)}").rpartition("/")[2])
+
+        return self._ask(path, get)
+
+    def endings(self, paths: Sequence[str], size: int) -> list[tuple[bytes, int]]:
+        """`ending` of several objects, fetched at once."""
+        return self._each(lambda path: self.ending(path, size), paths)
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Any:
         """The bytes of one object, or of several by name, which are fetched at once."""
@@ -291,12 +304,6 @@ def _parts(path: str) -> tuple[str, str]:
 
 def _entry(bucket: str, found: dict[str, Any]) -> dict[str, Any]:
     return {"name": f"{bucket}/{found['Key']}", "size": found["Size"], "type": "file"}
-
-
-def _range(start: int | None, end: int | None) -> str:
-    if start is not None and start < 0:
-        return f"bytes={start}"
-    return f"bytes={start or 0}-{'' if end is None else end - 1}"
 
 
 def _absent(path: str) -> FileNotFoundError:

@@ -46,6 +46,10 @@ class Storage:
         """
         return _storage(home, os.environ.get(STORAGE, ""), os.environ.get(DATABASE, ""))
 
+    def shown(self, path: Path) -> str:
+        """How a path below the root is named in what is kept, e.g. metadata: where an object store is, is not told."""
+        return str(path) if isinstance(self.root, Path) else str(path.relative_to(self.root))
+
 
 @lru_cache
 def _storage(home: Path, where: str, database: str) -> Storage:

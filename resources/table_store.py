@@ -1,4 +1,4 @@
-"""Stored tables: one parquet file a partition under `<home>/tables/<table>/`, written atomically.
+"""Stored tables: one parquet file a partition under `<root>/tables/<table>/`, written atomically.
 
 A file carries its content digest and its recipe (see `finevolve_pipeline.graph`) in the parquet metadata, so that
 status and resume never read the rows. Inputs from imports (`landing_*`) and from the replay are read through the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pandas as pd
 import pyarrow as pa
@@ -19,10 +19,11 @@ from finevolve_pipeline import tables
 from finevolve_pipeline.contracts import table_of
 from finevolve_pipeline.digests import digest_table
 from finevolve_pipeline.errors import MissingPartitionError, TableError
-from finevolve_pipeline.files import parquet_bytes, write_atomically
+from finevolve_pipeline.files import files_below, parquet_bytes, parquet_facts, write_atomically
 from finevolve_pipeline.graph import LANDING, Table
 from finevolve_pipeline.replay.journal import ReplayStore
 from resources.landing import Landing
+from resources.storage import Storage
 
 _DIGEST = b"finevolve.digest"
 _RECIPE = b"finevolve.recipe"
@@ -43,9 +44,10 @@ class TableStore:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.root = home / "tables"
-        self.landing = Landing(home / "landing")
-        self.replays = ReplayStore(home / "replay")
+        self.storage = Storage.of(home)
+        self.root = self.storage.root / "tables"
+        self.landing = Landing.of(home)
+        self.replays = ReplayStore(self.storage.root / "replay", self.storage.locks)
 
     def path(self, table: str, partition: str) -> Path:
         """Where a partition lies; parts of a key become folders."""
@@ -53,9 +55,9 @@ class TableStore:
 
     def partitions(self, table: str) -> Iterator[str]:
         """Keys of all stored partitions, sorted."""
-        folder = self.root / table
-        for path in sorted(folder.rglob("[!.]*.parquet")):
-            yield "|".join(path.relative_to(folder).with_suffix("").parts)
+        places = [PurePosixPath(name) for name in files_below(self.root / table)]
+        for place in sorted(place for place in places if place.suffix == ".parquet"):
+            yield "|".join(place.with_suffix("").parts)
 
     def stored(self, table: str, partition: str) -> Stored | None:
         """Facts about a stored partition, None if there is none.
@@ -65,16 +67,15 @@ class TableStore:
         """
         path = self.path(table, partition)
         try:
-            facts = pq.read_metadata(path)
-            size = path.stat().st_size
+            facts = parquet_facts(path)
         except FileNotFoundError:
             return None
         except (pa.ArrowInvalid, OSError) as broken:
             raise TableError(f"{path}: not readable ({broken}); delete it and run again") from broken
-        found = facts.metadata or {}
+        found = facts.metadata
         if _DIGEST not in found:
             raise TableError(f"{path}: carries no digest, so it was not written here; delete it and run again")
-        return Stored(found[_DIGEST].decode(), found[_RECIPE].decode(), facts.num_rows, size)
+        return Stored(found[_DIGEST].decode(), found[_RECIPE].decode(), facts.rows, facts.bytes)
 
     def digest(self, table: str, partition: str) -> str | None:
         """Content digest of a partition, None if it does not exist."""

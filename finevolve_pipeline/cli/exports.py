@@ -8,6 +8,7 @@ from assets.planning import Materialiser
 from finevolve_pipeline.cli.dagster_home import open_instance
 from finevolve_pipeline.cli.output import Pipeline, emit_json, json_option
 from finevolve_pipeline.definitions import build_defs
+from finevolve_pipeline.files import files_below
 
 
 @click.group("export")
@@ -22,8 +23,8 @@ def export_release_command(as_json: bool) -> None:
     pipeline = Pipeline.in_force()
     with open_instance(pipeline.home) as instance:
         Materialiser(build_defs(pipeline.settings, pipeline.home), instance).materialise(["benchmark_release"])
-    target = pipeline.home / "release"
+    target = pipeline.store.storage.root / "release"
     if as_json:
-        emit_json({"release": str(target), "files": sorted(path.name for path in target.iterdir())})
+        emit_json({"release": str(target), "files": files_below(target)})
     else:
         click.echo(target)

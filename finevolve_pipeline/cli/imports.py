@@ -316,7 +316,7 @@ class _Import:
         """By FINEVOLVE_HOME and FINEVOLVE_CONFIG."""
         home = finevolve_home()
         now = dt.datetime.now(SHANGHAI)
-        return _Import(load_settings(), home, Landing(home / "landing"), now, encoding, replace)
+        return _Import(load_settings(), home, Landing.of(home), now, encoding, replace)
 
     def run(self, jobs: Sequence[_Job], as_json: bool) -> None:
         """Import file by file; a file that cannot be used does not stop the others."""

@@ -34,7 +34,7 @@ def report_command(as_json: bool) -> None:
     pipeline = Pipeline.in_force()
     with open_instance(pipeline.home) as instance:
         Materialiser(build_defs(pipeline.settings, pipeline.home), instance).materialise(["report"])
-    path = pipeline.home / "report" / "index.html"
+    path = pipeline.store.storage.root / "report" / "index.html"
     if as_json:
         emit_json({"report": str(path)})
     else:

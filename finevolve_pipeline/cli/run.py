@@ -109,7 +109,7 @@ def run_command(
         emit_json(summary(pipeline, wanted))
     else:
         print_ic(pipeline)
-        messages.print(f"report: {pipeline.home / 'report' / 'index.html'}")
+        messages.print(f"report: {pipeline.store.storage.root / 'report' / 'index.html'}")
 
 
 def _warn_of_missing_keys(settings: Settings, experiments: Sequence[str]) -> None:
@@ -393,6 +393,6 @@ def summary(pipeline: Pipeline, wanted: Wanted) -> dict[str, object]:
         "last_session": wanted.sessions[-1],
         "experiments": {key: pipeline.store.replays.head_digest(key) for key in wanted.experiments},
         "ic_matrix": pipeline.store.digest("ic_matrix", SINGLE),
-        "report": str(pipeline.home / "report" / "index.html"),
+        "report": str(pipeline.store.storage.root / "report" / "index.html"),
         "settings_digest": pipeline.settings.digest,
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from assets.planning import require_landed, want
+from assets.publishing import TRUTH
 from finevolve_pipeline import calendar
 from finevolve_pipeline.cli.ic import print_ic
 from finevolve_pipeline.cli.imports import import_group
@@ -23,6 +24,7 @@ from finevolve_pipeline.news.window import window_days
 from finevolve_pipeline.settings import load_settings
 from finevolve_pipeline.synth.files import BENCHMARK_UNITS, INDUSTRY_UNITS, WorldFiles, write_world
 from finevolve_pipeline.synth.world import REGIMES, Regime, SynthSettings, generate
+from resources.storage import Storage
 
 _DEFAULT = SynthSettings()
 
@@ -138,6 +140,9 @@ def demo_command(seed: int, as_json: bool) -> None:
     first, last = settings.sessions[0], settings.sessions[-1]
     messages.print(f"[1/3] synthetic world: {len(settings.sessions)} sessions, {first} to {last}, seed {seed}")
     files = write_synthetic(settings, world)
+    root = Storage.of(home).root
+    if root != home:  # any machine may build the report
+        write_atomically(root / TRUTH, files.truth.read_bytes())
     os.environ["FINEVOLVE_HOME"] = str(home)
     os.environ["FINEVOLVE_CONFIG"] = str(world / "finevolve.toml")
     messages.print("[2/3] import")
@@ -153,7 +158,7 @@ def demo_command(seed: int, as_json: bool) -> None:
         emit_json(summary(pipeline, wanted))
         return
     print_ic(pipeline)
-    messages.print(f"report: {home / 'report' / 'index.html'}")
+    messages.print(f"report: {root / 'report' / 'index.html'}")
     messages.print(f"more:   finevolve --home {home} --config {world / 'finevolve.toml'} status")
 
 
@@ -161,7 +166,7 @@ def _refuse_other_data(home: Path, seed: int) -> None:
     """A home is given to one demo, and a home with data of its own to none."""
     marker = home / "world" / "seed"
     stored = marker.read_text("utf-8").strip() if marker.exists() else None
-    if stored is None and (home / "landing").exists():
+    if stored is None and (Storage.of(home).root / "landing").is_dir():
         raise SettingsError(f"home {home}: holds imported data; name another folder for the demo with --home")
     if stored not in (None, str(seed)):
         raise SettingsError(

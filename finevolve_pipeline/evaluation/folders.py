@@ -1,5 +1,8 @@
 """A folder written as one: a reader finds the old folder or the new one, whenever the process dies.
 
+An object store has no folder that could be exchanged, so there a reader may for a moment find files of both: what
+others refer to is written first, the page that refers to all last, and what is gone is removed after that.
+
 What lives here: building in a temporary sibling and the swap. What must not: what stands in the folder.
 """
 
@@ -10,13 +13,14 @@ import errno
 import glob
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from finevolve_pipeline.errors import FinEvolveError
-from finevolve_pipeline.files import PARTIAL
+from finevolve_pipeline.files import PARTIAL, files_below, object_store, write_atomically
 from finevolve_pipeline.processes import is_alive
 
 _AT_FDCWD = -100
@@ -24,17 +28,25 @@ _RENAME_EXCHANGE = 2
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 _PREVIOUS = ".previous-"
+_LAST = ("SHA256SUMS", "index.html")
+"""Files that refer to all others, written when those are there."""
 
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """Write the files of `target` into the yielded empty folder; on leaving, it replaces `target`.
 
-    If the block raises, `target` stays as it was. What a killed writer left is removed by the next one.
+    If the block raises, `target` stays as it was. What a killed writer left is removed by the next one. On an object
+    store a writer killed while it writes leaves files of both; the next one makes the folder whole.
 
     Raises:
         FinEvolveError: `target` exists and is no folder, or nothing can be written beside it.
     """
+    if object_store(target):
+        with tempfile.TemporaryDirectory(prefix="finevolve-folder-") as built:
+            yield Path(built)
+            _upload(Path(built), target)
+        return
     target = target.resolve()
     if target.exists() and not target.is_dir():
         raise FinEvolveError(f"{target}: is a file, not a folder; name another place or remove it")
@@ -72,6 +84,15 @@ def require_own(target: Path, names: Collection[str]) -> None:
             f"{target}: holds {foreign[0]}{more}, which would be lost; name a folder that is new, empty or of an "
             "earlier one"
         )
+
+
+def _upload(built: Path, target: Path) -> None:
+    before, names = files_below(target), files_below(built)
+    for name in sorted(names, key=lambda name: (name in _LAST, name)):
+        write_atomically(target / name, (built / name).read_bytes())
+    for name in before:
+        if name not in names:
+            (target / name).unlink(missing_ok=True)
 
 
 def _clean_up(target: Path) -> None:

@@ -259,7 +259,7 @@ def bring(
         side = "benchmark" if table == "benchmark_bars" else "industries"
         raise InputError(f"{table}: no source is configured; name them as {side} of [market] in finevolve.toml")
     settled = settled_sessions(sessions, now)
-    landing, brought = Landing(home / "landing", PATIENCE), Brought(table)
+    landing, brought = Landing.of(home, PATIENCE), Brought(table)
     newest = _newest(settled_sessions(settings.market.sessions, now), settings.market.recheck_sessions)
     work = _Work(table, settled, now, newest, again, landing, Revisions(home), progress)
     for name in names:

@@ -1,22 +1,26 @@
 """The log of revised bars: every number of a bar that was replaced by another, by whom and when.
 
-One JSON object a line in `<home>/market/revisions.jsonl`: table, session, code, column, before, after, source, seen_at.
+One JSON object a line in `<root>/market/revisions.jsonl`: table, session, code, column, before, after, source, seen_at.
 An entry is written before the bar is, so that a process may die in between; said again, it is not written twice.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.errors import TableError
-from resources.landing import Revision
+from finevolve_pipeline.files import write_atomically
+from finevolve_pipeline.locks import TakenError
+from resources.landing import LandingLockedError, Revision
+from resources.storage import Storage
+
+_PATIENCE = 60.0
+"""Seconds to wait for another process that is adding to the log."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class Revisions:
     """The log of one home."""
 
     def __init__(self, home: Path) -> None:
-        self.path = home / "market" / "revisions.jsonl"
+        self._storage = Storage.of(home)
+        self.path = self._storage.root / "market" / "revisions.jsonl"
 
     def entries(self) -> list[Entry]:
         """All entries, oldest first. A last line that a dying process left unfinished is not one yet."""
@@ -73,18 +78,17 @@ class Revisions:
     def _add(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "a+b") as sink:
-            fcntl.flock(sink, fcntl.LOCK_EX)
-            sink.seek(0)
-            known = sink.read()
-            if known and not known.endswith(b"\n"):
-                sink.truncate(known.rfind(b"\n") + 1)
-            latest = {entry.place: entry for entry in self.entries()}
-            new = [one for one in entries if not _same(latest.get(one.place), one)]
-            sink.write(b"".join(json.dumps(asdict(one), ensure_ascii=False).encode() + b"\n" for one in new))
-            sink.flush()
-            os.fsync(sink.fileno())
+        try:
+            with self._storage.locks.holding(self.path.with_name(".revisions.lock"), _PATIENCE):
+                known = self.path.read_bytes() if self.path.exists() else b""
+                latest = {entry.place: entry for entry in self.entries()}
+                new = [one for one in entries if not _same(latest.get(one.place), one)]
+                lines = b"".join(json.dumps(asdict(one), ensure_ascii=False).encode() + b"\n" for one in new)
+                write_atomically(self.path, known[: known.rfind(b"\n") + 1] + lines)
+        except TakenError as taken:
+            raise LandingLockedError(
+                f"{self.path}: {taken.owner} is adding to it; start again when it has ended"
+            ) from None
 
 
 def _same(known: Entry | None, one: Entry) -> bool:

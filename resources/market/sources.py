@@ -86,4 +86,4 @@ def configured(settings: Settings, table: str) -> tuple[str, ...]:
 
 def second_store(home: Path, source: str) -> Landing:
     """What a source that is not the first said. Nothing but the comparison reads it."""
-    return Landing(home / "market" / "second" / source, patience=10.0)
+    return Landing.of(home, 10.0, name=f"market/second/{source}")

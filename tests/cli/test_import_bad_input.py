@@ -797,7 +797,7 @@ def landed(home: Path) -> dict[str, bytes]:
     return {
         path.relative_to(home).as_posix(): path.read_bytes()
         for path in sorted(home.rglob("*"))
-        if path.is_file() and path.name != ".lock"
+        if path.is_file() and not path.name.startswith(".")
     }
 
 

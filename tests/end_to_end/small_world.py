@@ -208,7 +208,7 @@ def contents(home: Path, below: Sequence[str] = COMPARED) -> dict[str, str]:
         path.relative_to(home).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for part in below
         for path in sorted((home / part).rglob("*"))
-        if path.is_file() and path.name not in (".lock", "lock")
+        if path.is_file() and not path.name.startswith(".") and path.name != "lock"
     }
 
 

@@ -20,6 +20,7 @@ from finevolve_pipeline import calendar
 from finevolve_pipeline.digests import digest_frame, digest_text
 from finevolve_pipeline.embedding import HashingEmbedder
 from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.files import files_below, object_store, read_many
 from finevolve_pipeline.llm.requests import Call, PredictRequest, Reply, Usage
 from finevolve_pipeline.llm.tokens import estimate_tokens
 from finevolve_pipeline.replay.journal import ReplayStore
@@ -240,10 +241,10 @@ def small_parts(settings: Settings | None = None, **changes: object) -> Parts:
 
 
 def replayed(
-    root: Path, mechanism: str, parts: Parts, sessions: Sequence[dt.date] | None = None
+    where: Path | ReplayStore, mechanism: str, parts: Parts, sessions: Sequence[dt.date] | None = None
 ) -> tuple[ReplayStore, list[DayDone]]:
-    """Replay sessions (default: the whole window) into a store below `root`."""
-    store, done = ReplayStore(root), []
+    """Replay sessions (default: the whole window) into a store, or into one below a folder of this machine."""
+    store, done = where if isinstance(where, ReplayStore) else ReplayStore(where), []
     wanted = parts.settings.benchmark.sessions if sessions is None else sessions
     run(Experiment(mechanism=mechanism, backbone="rules"), wanted, parts, store, done.append)
     return store, done
@@ -251,4 +252,7 @@ def replayed(
 
 def contents(root: Path) -> dict[str, bytes]:
     """Every file below a folder, by relative path."""
+    if object_store(root):
+        names = files_below(root)
+        return dict(zip(names, read_many([root / name for name in names]), strict=True))
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}

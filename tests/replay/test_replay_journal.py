@@ -6,13 +6,14 @@ import json
 import os
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from replay_world import contents, replayed, small_parts, small_settings
 
 from finevolve_pipeline.errors import ExperimentLockedError, MissingPartitionError, ReplayMismatchError
+from finevolve_pipeline.files import files_below, parquet_facts
 from finevolve_pipeline.replay.journal import ReplayStore
 from finevolve_pipeline.tables import Predictions, Retrievals, conform
+from resources.storage import Storage
 
 SETTINGS = small_settings(last="2025-01-08")
 SESSIONS = SETTINGS.benchmark.sessions
@@ -20,24 +21,26 @@ KEY = "memrl-rules"
 
 
 @pytest.fixture
-def store(tmp_path):
-    return replayed(tmp_path / "store", "memrl", small_parts(SETTINGS))[0]
+def store(anywhere):
+    storage = Storage.of(anywhere)
+    return replayed(ReplayStore(storage.root / "replay", storage.locks), "memrl", small_parts(SETTINGS))[0]
 
 
-def test_a_day_is_four_files_and_the_experiment_two(store):
-    names = sorted(path.relative_to(store.root).as_posix() for path in store.root.rglob("*") if path.is_file())
+def test_a_day_is_four_files_and_the_experiment_one_beside_its_lock(store):
+    names = [name for name in files_below(store.root) if name != f"{KEY}/lock"]
     days = [
         f"{KEY}/{s}/{name}"
         for s in SESSIONS
         for name in ("experience.jsonl.gz", "manifest.json", "predictions.parquet", "retrievals.parquet")
     ]
-    assert names == sorted([*days, f"{KEY}/identity.json", f"{KEY}/lock"])
+    assert names == sorted([*days, f"{KEY}/identity.json"])
 
 
 def test_the_same_content_is_the_same_bytes_at_another_time(store, tmp_path, monkeypatch):
     monkeypatch.setenv("TZ", "America/New_York")
     again, _ = replayed(tmp_path / "again", "memrl", small_parts(SETTINGS))
-    assert contents(again.root) == contents(store.root)
+    stored = contents(store.root)
+    assert {**contents(again.root), f"{KEY}/lock": b""} == {**stored, f"{KEY}/lock": b""}
 
 
 def test_stored_tables_hold_their_contracts(store):
@@ -73,7 +76,7 @@ def test_the_manifests_form_a_chain_from_the_first_day(store):
 
 def test_files_carry_no_writer_metadata_and_no_time(store):
     folder = store.folder(KEY, SESSIONS[-1])
-    assert not pq.read_metadata(folder / "predictions.parquet").metadata
+    assert not parquet_facts(folder / "predictions.parquet").metadata
     assert (folder / "experience.jsonl.gz").read_bytes()[4:8] == b"\0\0\0\0"
     first = json.loads(gzip.decompress((folder / "experience.jsonl.gz").read_bytes()).splitlines()[0])
     assert first["event"] == "rewarded"
@@ -107,7 +110,7 @@ def truncate(path):
 def test_a_damaged_day_stops_the_next_run_with_the_command_that_removes_it(store, name, spoil, message):
     spoil(store.folder(KEY, SESSIONS[2]) / name)
     with pytest.raises(ReplayMismatchError) as caught:
-        replayed(store.root, "memrl", small_parts(SETTINGS))
+        replayed(store, "memrl", small_parts(SETTINGS))
     assert f"replay {KEY} {SESSIONS[2]}: {message}" in str(caught.value)
     assert f"`finevolve reset {KEY} --from {SESSIONS[2]}`" in str(caught.value)
 
@@ -130,7 +133,7 @@ def test_reset_removes_the_newest_days_and_the_same_run_makes_them_again(store):
     before = contents(store.root)
     assert store.reset(KEY, SESSIONS[2]) == SESSIONS[2:]
     assert store.sessions(KEY) == SESSIONS[:2]
-    replayed(store.root, "memrl", small_parts(SETTINGS))
+    replayed(store, "memrl", small_parts(SETTINGS))
     assert contents(store.root) == before
 
 
@@ -154,12 +157,11 @@ def test_an_interrupted_reset_leaves_a_valid_beginning(store, monkeypatch):
         store.reset(KEY, SESSIONS[0])
     monkeypatch.undo()
     assert store.sessions(KEY) == SESSIONS[:-2]
-    replayed(store.root, "memrl", small_parts(SETTINGS), SESSIONS[:3])
+    replayed(store, "memrl", small_parts(SETTINGS), SESSIONS[:3])
 
 
-def test_a_second_writer_is_refused_with_the_owner_s_process_id(tmp_path):
-    store = ReplayStore(tmp_path)
-    message = rf"experiment {KEY}: process {os.getpid()} is replaying it; wait, or stop that process"
+def test_a_second_writer_is_refused_with_the_owner_s_process_id(store):
+    message = rf"experiment {KEY}: process {os.getpid()}( on \S+)? is replaying it; wait, or stop that process"
     with store.lock(KEY), pytest.raises(ExperimentLockedError, match=message), store.lock(KEY):
         pass
     with store.lock(KEY):

@@ -7,7 +7,7 @@ import datetime as dt
 import fcntl
 import random
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,8 @@ import pytest
 
 from finevolve_pipeline import tables
 from finevolve_pipeline.errors import InputError, MissingPartitionError, TableError
+from finevolve_pipeline.files import files_below, read_many, write_atomically
+from finevolve_pipeline.locks import LockLostError
 from resources import landing as module
 from resources.landing import (
     Contradiction,
@@ -25,6 +27,9 @@ from resources.landing import (
     register_sources,
     registered_sources,
 )
+
+if TYPE_CHECKING:
+    from services import Postgres
 
 
 def item(source_id: str, published_at: str | pd.Timestamp, **changes: Any) -> dict[str, Any]:
@@ -59,16 +64,18 @@ def bars(*rows: tuple[str, str, float], volume: float = np.nan) -> pd.DataFrame:
 
 
 def content(root: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
+    names = files_below(root)
+    return dict(zip(names, read_many([root / name for name in names]), strict=True))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Landing:
-    return Landing(tmp_path / "landing")
+def store(anywhere: Path) -> Landing:
+    return Landing.of(anywhere)
+
+
+@pytest.fixture
+def local(home: Path) -> Landing:
+    return Landing.of(home)
 
 
 def test_items_lie_by_source_and_shanghai_day_oldest_first(store: Landing) -> None:
@@ -89,15 +96,14 @@ def test_items_lie_by_source_and_shanghai_day_oldest_first(store: Landing) -> No
     pd.testing.assert_frame_equal(day, tables.conform(day, tables.RawNews, "day"))
 
 
-def test_the_same_rows_again_change_no_byte(store: Landing) -> None:
+def test_the_same_rows_again_write_nothing(store: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = news(item("a", "2025-01-02"), item("b", "2025-01-02", industries_given=["801170", "801010"]))
     store.merge_news(frame)
     before = content(store.root)
-    stamps = {path: path.stat().st_mtime_ns for path in store.root.rglob("*.parquet")}
+    monkeypatch.setattr(module, "write_atomically", None)
     assert store.merge_news(frame) == NewsCounts(known=2)
     assert store.merge_news(frame.iloc[::-1]) == NewsCounts(known=2)
     assert content(store.root) == before
-    assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*.parquet")} == stamps
 
 
 def test_the_first_publication_stays_and_moves_to_its_day(store: Landing) -> None:
@@ -273,8 +279,7 @@ def test_what_never_landed_is_named(store: Landing) -> None:
 
 def test_a_file_of_another_writer_is_refused(store: Landing) -> None:
     path = store.root / "news" / "cls" / "2025-01-02.parquet"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"not parquet")
+    write_atomically(path, b"not parquet")
     with pytest.raises(TableError, match="delete it and import again"):
         store.news_digest("cls", "2025-01-02")
     with pytest.raises(TableError, match="delete it and import again"):
@@ -311,8 +316,46 @@ def test_bars_again_change_no_byte(store: Landing) -> None:
     assert np.isnan(store.read_bars("industry_bars", "2025-01-06")["close"].iloc[0])
 
 
-def test_a_second_importer_is_refused_and_leftovers_are_swept(store: Landing) -> None:
-    store.root.mkdir()
+def test_a_second_importer_is_refused(store: Landing, anywhere: Path) -> None:
+    with store.importing(), pytest.raises(LandingLockedError, match="another import is writing here; wait until it"):
+        Landing.of(anywhere).merge_news(news(item("a", "2025-01-02")))
+    assert Landing.of(anywhere).merge_news(news(item("a", "2025-01-02"))).added == 1
+
+
+def test_two_importers_in_turn_each_know_what_the_other_wrote(store: Landing, anywhere: Path) -> None:
+    other = Landing.of(anywhere, 30.0)
+    store.merge_news(news(item("a", "2025-01-05")))
+    other.merge_news(news(item("a", "2025-01-03"), item("b", "2025-01-05")))
+    assert store.merge_news(news(item("a", "2025-01-02"))) == NewsCounts(updated=1)
+    assert store.news_partitions() == [("cls", "2025-01-02"), ("cls", "2025-01-05")]
+    assert store.news_counts() == {("cls", "2025-01-02"): 1, ("cls", "2025-01-05"): 1}
+
+
+def test_a_day_without_items_exists_once_it_was_asked_for(store: Landing) -> None:
+    assert store.news_count("cls", "2025-01-02") is None
+    store.note_day("cls", "2025-01-02")
+    assert store.news_count("cls", "2025-01-02") == 0
+    store.merge_news(news(item("a", "2025-01-02")))
+    store.note_day("cls", "2025-01-02")
+    assert store.news_count("cls", "2025-01-02") == 1
+    assert len(store.news_times("cls", "2025-01-02")) == 1
+
+
+def test_an_importer_whose_lock_is_lost_writes_nothing_more(shared: str, home: Path, postgres: Postgres) -> None:
+    store = Landing.of(home)
+    store.merge_news(news(item("a", "2025-01-02")))
+    before = content(store.root)
+    with store.importing():
+        postgres.restart()
+        with pytest.raises(LockLostError, match="the lock was lost"):
+            store.merge_news(news(item("b", "2025-01-02")))
+    assert content(store.root) == before
+    assert store.merge_news(news(item("b", "2025-01-02"))) == NewsCounts(added=1)
+
+
+def test_a_second_process_is_refused_and_leftovers_are_swept(local: Landing) -> None:
+    store = local
+    store.root.mkdir(parents=True)
     leftover = store.root / "news" / "cls" / ".partial-1-x-2025-01-02.parquet"
     leftover.parent.mkdir(parents=True)
     leftover.write_bytes(b"half")

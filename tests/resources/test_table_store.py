@@ -21,8 +21,8 @@ def bars(close: float = 100.0) -> pd.DataFrame:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> TableStore:
-    return TableStore(tmp_path)
+def store(anywhere: Path) -> TableStore:
+    return TableStore(anywhere)
 
 
 def test_what_is_written_is_read_back_with_missing_numbers_kept(store: TableStore) -> None:
