@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from resources.database import Database as Server
+from resources.postgres import SPACE
 from resources.storage import DATABASE, STORAGE
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -112,3 +114,20 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     if request.param == "Postgres":
         request.getfixturevalue("database")
     return tmp_path
+
+
+@pytest.fixture
+def changed() -> Callable[[Path, str], None]:
+    """Change one row of a cache behind its back, in Postgres where `kept` lies there, else in the file of that path."""
+
+    def change(file: Path, statement: str) -> None:
+        url = os.environ.get(DATABASE)
+        if url:
+            with contextlib.closing(Server(url).connect("tests")) as connection, connection.cursor() as cursor:
+                cursor.execute(f"SET search_path TO {SPACE}; {statement}")
+                assert cursor.rowcount == 1
+            return
+        with contextlib.closing(sqlite3.connect(file)) as connection, connection:
+            assert connection.execute(statement).rowcount == 1
+
+    return change

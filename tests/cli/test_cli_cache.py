@@ -1,8 +1,6 @@
 """`finevolve cache`: what it prints, where, and with which exit code."""
 
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +8,10 @@ import pytest
 
 from finevolve_pipeline.cli import cli, main
 from finevolve_pipeline.cli.cache import cache_group
-from finevolve_pipeline.llm.cache import About, AnswerCache, VectorCache, answers_path, vector_key, vectors_path
+from finevolve_pipeline.llm.cache import About, AnswerCache, answers_path, vector_key
 from finevolve_pipeline.llm.requests import Reply, Usage
+from resources.records import answer_cache, vector_cache
+from resources.storage import DATABASE
 
 QWEN = "qwen3.6-35b-a3b"
 FIRST, SECOND, THIRD = (vector_key({}, name) for name in "abc")
@@ -47,18 +47,13 @@ def finevolve(home, capsys, monkeypatch):
 
 
 def fill(home):
-    answers, vectors = AnswerCache(answers_path(home)), VectorCache(vectors_path(home))
+    answers, vectors = answer_cache(home), vector_cache(home)
     answers.put(FIRST, Reply("{}", Usage(1, 1000, 800, 50, 20, 0.25)), About(QWEN, "predict", "2025-01-02", "801730"))
     answers.put(SECOND, Reply("{}", Usage(1, 2000, 0, 70, 0, 0.5)), About(QWEN, "predict", "2025-01-02", "801010"))
     answers.put(THIRD, Reply("[red]", Usage(1, 10, 0, 5, 0, 0.125)), About("[b]old", "tag", "2025-01-03", "a1"))
     vectors.put_many({FIRST: np.ones(4), SECOND: np.ones(4), THIRD: np.ones(8)})
     answers.close()
     vectors.close()
-
-
-def damage(home, statement="UPDATE answers SET day = '2025-01-09' WHERE phase = 'tag'"):
-    with closing(sqlite3.connect(answers_path(home))) as connection, connection:
-        assert connection.execute(statement).rowcount == 1
 
 
 def test_a_bundle_goes_from_one_home_to_another(finevolve, home, tmp_path):
@@ -88,12 +83,12 @@ def test_a_bundle_goes_from_one_home_to_another(finevolve, home, tmp_path):
     assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "all.zip").read_bytes()
 
 
-def test_people_read_where_the_bundle_is_and_what_became_of_it(finevolve, home, tmp_path):
+def test_people_read_where_the_bundle_is_and_what_became_of_it(finevolve, home, tmp_path, kept):
     fill(home)
     exported = finevolve("cache", "export", tmp_path / "b.zip", "--backbone", QWEN)
     assert exported.out == f"{tmp_path / 'b.zip'}\n"
     assert exported.err.startswith("2 answers, 3 vectors, ")
-    changed = AnswerCache(answers_path(home))
+    changed = answer_cache(home)
     changed.replace(FIRST, Reply("mine", Usage()), About(QWEN, "predict", "2025-01-02", "801730"))
     changed.close()
     kept = finevolve("cache", "import", tmp_path / "b.zip")
@@ -119,11 +114,12 @@ def test_answers_got_with_other_settings_are_pointed_out(finevolve, home, tmp_pa
     assert finevolve("cache", "import", "b.zip", "--json").json["asked_with_other_settings"] == [QWEN]
 
 
-def test_stats_tell_entries_tokens_and_cost(finevolve, home):
+def test_stats_tell_entries_tokens_and_cost(finevolve, home, kept):
     fill(home)
     told = finevolve("cache", "stats", "--json").json
     assert told["answers"]["entries"] == told["vectors"]["entries"] == 3
-    assert told["answers"]["bytes"] >= answers_path(home).stat().st_size > 0
+    assert told["answers"]["path"] == answer_cache(home).place
+    assert told["answers"]["bytes"] == answer_cache(home).size() > 0
     assert told["vectors"]["by_dimensions"] == {"4": 2, "8": 1}
     assert told["answers"]["totals"][1] == {
         "backbone": QWEN,
@@ -145,9 +141,9 @@ def test_stats_tell_entries_tokens_and_cost(finevolve, home):
     ]
 
 
-def test_a_home_without_a_cache_has_nothing_and_gets_none(finevolve, home):
+def test_a_home_without_a_cache_has_nothing_and_gets_none(finevolve, home, kept):
     assert finevolve("cache", "stats", "--json").json["answers"] == {
-        "path": str(answers_path(home)), "bytes": 0, "entries": 0, "totals": []
+        "path": answer_cache(home).place, "bytes": 0, "entries": 0, "totals": []
     }  # fmt: skip
     assert [one["entries"] for one in finevolve("cache", "verify", "--json").json] == [0, 0]
     nothing = finevolve("cache", "export", "b.zip")
@@ -155,23 +151,25 @@ def test_a_home_without_a_cache_has_nothing_and_gets_none(finevolve, home):
         2, f"error: cache of {home}: nothing to export yet; `finevolve run` fills it\n"
     )  # fmt: skip
     assert not home.exists()
+    assert not answer_cache(home).is_there()
 
 
-def test_verify_finds_damage_and_repairs_it(finevolve, home):
+def test_verify_finds_damage_and_repairs_it(finevolve, home, kept, changed):
     fill(home)
+    answers = answer_cache(home)
     sound = finevolve("cache", "verify")
     assert (sound.code, sound.err) == (0, "")
-    assert ["answers.sqlite", "3", "0", "0", "sound"] in [line.split() for line in sound.out.splitlines()]
-    damage(home)
+    assert [answers.label, "3", "0", "0", "sound"] in [line.split() for line in sound.out.splitlines()]
+    changed(answers_path(home), "UPDATE answers SET day = '2025-01-09' WHERE phase = 'tag'")
     found = finevolve("cache", "verify")
     assert found.code == 1
-    assert f"answers.sqlite: {THIRD.hex()} is damaged (tag a1 2025-01-09 [b]old)" in found.err.replace("\n", " ")
+    assert f"{answers.label}: {THIRD.hex()} is damaged (tag a1 2025-01-09 [b]old)" in " ".join(found.err.split())
     assert finevolve("cache", "stats").code == 2
     assert finevolve("cache", "export", "b.zip").code == 2
     repaired = finevolve("cache", "verify", "--repair", "--json")
     assert repaired.code == 0
     assert repaired.json[0] == {
-        "path": str(answers_path(home)),
+        "path": answers.place,
         "entries": 3,
         "damaged": [{"key": THIRD.hex(), "about": "tag a1 2025-01-09 [b]old"}],
         "deleted": 1,
@@ -180,12 +178,37 @@ def test_verify_finds_damage_and_repairs_it(finevolve, home):
     assert finevolve("cache", "verify", "--json").json[0]["entries"] == 2
 
 
+def test_a_bundle_goes_from_what_hosts_share_to_a_home_of_files_and_back(finevolve, home, database, monkeypatch):
+    fill(home)
+    assert finevolve("cache", "export", "shared.zip").code == 0
+    assert not home.exists()
+    monkeypatch.delenv(DATABASE)
+    assert finevolve("cache", "import", "shared.zip", "--json").json["answers"]["new"] == 3
+    finevolve("cache", "export", "local.zip")
+    monkeypatch.setenv(DATABASE, database)
+    back = finevolve("cache", "import", "local.zip", "--json").json
+    assert (back["answers"], back["vectors"]) == ({"new": 0, "same": 3, "conflicting": 0},) * 2
+
+
+def test_tables_of_another_version_are_set_aside_and_new_ones_made(finevolve, home, database, changed):
+    fill(home)
+    changed(answers_path(home), "UPDATE versions SET version = 2 WHERE name = 'answers'")
+    found = finevolve("cache", "verify")
+    assert found.code == 1
+    assert "of version 2" in " ".join(found.err.split())
+    aside = finevolve("cache", "verify", "--set-aside")
+    assert aside.code == 0
+    assert "answers cannot be read; it lies at table finevolve.answers_damaged_1 now" in " ".join(aside.err.split())
+    assert finevolve("cache", "stats", "--json").json["answers"]["entries"] == 0
+    assert finevolve("cache", "stats", "--json").json["vectors"]["entries"] == 3
+
+
 def test_a_file_that_is_no_database_fails_verification(finevolve, home):
     answers_path(home).parent.mkdir(parents=True)
     answers_path(home).write_bytes(b"no database at all" * 100)
     found = finevolve("cache", "verify", "--repair")
     assert found.code == 1
-    assert "the file is damaged" in found.err.replace("\n", " ")
+    assert "the file is damaged" in " ".join(found.err.split())
     stats = finevolve("cache", "stats")
     assert stats.code == 2
     assert stats.err.startswith(f"error: cache {answers_path(home)}: the file is damaged")

@@ -32,8 +32,6 @@ from finevolve_pipeline.llm.cache import (
     vectors_path,
 )
 from finevolve_pipeline.llm.requests import Call, Message, Prompt, Reply, Usage
-from resources.database import Database as Server
-from resources.postgres import SPACE
 from resources.records import answer_cache, vector_cache
 from resources.storage import DATABASE
 
@@ -385,18 +383,6 @@ def test_a_reader_of_all_sees_one_moment_while_others_write(answers):
 # Damage
 
 
-def changed(place, statement):
-    """Change one row behind the cache's back."""
-    url = os.environ.get(DATABASE)
-    if url:
-        with closing(Server(url).connect("damage")) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SET search_path TO {SPACE}; {statement}")
-            assert cursor.rowcount == 1
-        return
-    with closing(sqlite3.connect(place)) as connection, connection:
-        assert connection.execute(statement).rowcount == 1
-
-
 DAMAGES = {
     "a byte of the answer": "UPDATE answers SET reply = substr(reply, 1, 9) || {one} || substr(reply, 11)",
     "a cut answer": "UPDATE answers SET reply = substr(reply, 1, length(reply) - 1)",
@@ -415,21 +401,21 @@ def literal(data):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_row_is_found_and_deleted(answers, path, damage):
+def test_a_damaged_row_is_found_and_deleted(answers, path, changed, damage):
     statement = DAMAGES[damage].format(one=literal(b"\0"), key=literal(bytes(31) + b"\1"))
-    found_and_deleted(answers, path, statement)
+    found_and_deleted(answers, partial(changed, path, statement))
 
 
 @pytest.mark.parametrize("damage", IN_FILES)
-def test_a_damage_that_only_a_file_can_have_is_found_and_deleted(in_file, path, damage):
-    found_and_deleted(in_file, path, IN_FILES[damage])
+def test_a_damage_that_only_a_file_can_have_is_found_and_deleted(in_file, path, changed, damage):
+    found_and_deleted(in_file, partial(changed, path, IN_FILES[damage]))
 
 
-def found_and_deleted(answers, path, statement):
+def found_and_deleted(answers, damage):
     (good,) = keys(1)
     answers.put(KEY, REPLY, ABOUT)
     answers.close()
-    changed(path, statement)
+    damage()
     answers.put(good, REPLY, ABOUT)
     (found,) = answers.verify().damaged
     assert found.about.isprintable()
@@ -649,14 +635,14 @@ def test_a_vector_that_is_none_is_refused_with_all_of_its_batch(vectors, vector,
 
 
 @pytest.mark.parametrize("damage", ["vector = {two}", "dimensions = 3"])
-def test_a_damaged_vector_is_found(vectors, tmp_path, damage):
+def test_a_damaged_vector_is_found(vectors, tmp_path, changed, damage):
     vectors.put_many({KEY: np.ones(2)})
     vectors.close()
     changed(vectors_path(tmp_path), f"UPDATE vectors SET {damage.format(two=literal(bytes(8)))}")
     damage_is_found(vectors)
 
 
-def test_dimensions_that_are_no_number_are_found(tmp_path):
+def test_dimensions_that_are_no_number_are_found(tmp_path, changed):
     vectors = VectorCache(vectors_path(tmp_path))
     vectors.put_many({KEY: np.ones(2)})
     changed(vectors_path(tmp_path), "UPDATE vectors SET dimensions = x'02'")
