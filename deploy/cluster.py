@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import os
 import shlex
 import shutil
@@ -23,6 +24,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from services import ObjectStore, Postgres, Redis, Service, ServiceError, free_port
 
@@ -102,6 +104,7 @@ class Cluster:
         self.others: list[Program] = []
         self.port = port or free_port()
         self._guard: subprocess.Popen[bytes] | None = None
+        self._taken: BinaryIO | None = None
         stores = {**self.objects.environment, "FINEVOLVE_STORAGE": self.objects.url} if self.objects else {}
         self.shared = {
             **stores,
@@ -151,14 +154,7 @@ class Cluster:
         Raises:
             ServiceError: something does not come up.
         """
-        if self.objects and self.folder.exists():
-            shutil.rmtree(self.folder)  # events of tables that are gone would be lies
-        self.folder.mkdir(parents=True, exist_ok=True)
-        guard = [sys.executable, str(REPOSITORY / "deploy" / "guard.py")]
-        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
-        for service in self.services:
-            service.start()
-            self.guard(service.pid)
+        self.start_services()
         self._create_tables()
         workspace = ["-w", str(WORKSPACE)]
         code = ["-h", "127.0.0.1", "-p", self.shared["FINEVOLVE_CODE_PORT"], "-m", "finevolve_pipeline.definitions"]
@@ -171,6 +167,22 @@ class Cluster:
             self._program("daemon", ["dagster-daemon", "run", *workspace]),
         ]
         self._wait("webserver", self._ui_answers)
+
+    def start_services(self) -> None:
+        """Start the servers that keep state, and what ends everything if this process does not.
+
+        Raises:
+            ServiceError: one does not come up, or another cluster runs in this home.
+        """
+        self._take()
+        if self.objects and self.folder.exists():
+            shutil.rmtree(self.folder)  # events of tables that are gone would be lies
+        self.folder.mkdir(parents=True, exist_ok=True)
+        guard = [sys.executable, str(REPOSITORY / "deploy" / "guard.py")]
+        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
+        for service in self.services:
+            service.start()
+            self.guard(service.pid)
 
     def start_worker(self, worker: int) -> Program:
         """Start a worker, or one in place of one that has ended."""
@@ -196,6 +208,8 @@ class Cluster:
         if self._guard and self._guard.stdin:
             self._guard.stdin.close()
             self._guard.wait()
+        if self._taken:
+            self._taken.close()
 
     def watch(self) -> None:
         """Start workers that end again, until interrupted.
@@ -224,6 +238,15 @@ class Cluster:
         path.touch(mode=0o600)
         path.write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in self.variables().items()))
         return path
+
+    def _take(self) -> None:
+        path = self.folder.with_suffix(".lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._taken = open(path, "ab")  # noqa: SIM115 - held until the cluster stops
+        try:
+            fcntl.flock(self._taken, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ServiceError(f"home {path.parent}: a cluster runs there; stop it, or set FINEVOLVE_HOME") from None
 
     def _program(self, name: str, command: Sequence[str], machine: int = 1) -> Program:
         found = [str(Path(sys.executable).with_name(command[0])), *command[1:]]
