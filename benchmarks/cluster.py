@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -223,6 +224,8 @@ def main() -> None:
         materialise_inputs()
         return
     found: list[Figures] = []
+    for how in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(how, signal.default_int_handler)
     home = Path(os.environ.get("FINEVOLVE_HOME") or Path(".finevolve") / "cluster-demo").absolute()
     with serving("--latency", str(given.latency)) as base_url:
         imports = write_world(home / "world", base_url, given.sessions, given.mechanism or MECHANISMS)

@@ -312,7 +312,8 @@ def main() -> None:
     given = parser.parse_args()
     home = Path(os.environ.get("FINEVOLVE_HOME") or ".finevolve")
     config = os.environ.get("FINEVOLVE_CONFIG")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for how in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(how, signal.default_int_handler)
     cluster = Cluster(home, Path(config) if config else None, given.workers, given.machines, given.port)
     print(f"starting; logs in {cluster.folder / 'logs'}", flush=True)
     try:
