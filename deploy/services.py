@@ -324,7 +324,7 @@ def main() -> None:
     try:
         with running(postgres, redis, store):
             told = {**store.environment, "FINEVOLVE_STORAGE": store.url, "FINEVOLVE_DATABASE": postgres.url}
-            for name, value in {**told, "FINEVOLVE_REDIS": redis.url}.items():
+            for name, value in {**told, "FINEVOLVE_BROKER": redis.url}.items():
                 sys.stdout.write(f"export {name}={value}\n")
             sys.stdout.flush()
             with contextlib.suppress(KeyboardInterrupt):

@@ -42,7 +42,7 @@ query Backfill($id: String!) {
 _RUNS = """
 query Runs($id: String!) {
   runsOrError(filter: {tags: [{key: "dagster/backfill", value: $id}]}) {
-    ... on Runs { results { runId status tags { key value } } }
+    ... on Runs { results { runId status startTime endTime tags { key value } } }
   }
 }"""
 
@@ -67,17 +67,20 @@ query Partitions($path: [String!]!) {
   }
 }"""
 
-_FINISHED = ("COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED", "CANCELED")
+FINISHED = ("COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED", "CANCELED")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a backfill: its state and the partitions it was started for."""
+    """A run of a backfill: its state, the partitions it was started for, and when it ran (seconds of the epoch, 0: not
+    yet)."""
 
     run_id: str
     status: str
     first: str
     last: str
+    started: float
+    ended: float
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class Ui:
 
     def finished(self, backfill: str, seconds: float) -> str:
         """Status that a backfill ends with."""
-        self.wait(f"backfill {backfill} to end", seconds, lambda: self.status(backfill) in _FINISHED)
+        self.wait(f"backfill {backfill} to end", seconds, lambda: self.status(backfill) in FINISHED)
         return self.status(backfill)
 
     def runs(self, backfill: str) -> list[Run]:
@@ -135,6 +138,7 @@ class Ui:
                     run["runId"],
                     run["status"],
                     *(tags[run["runId"]][f"dagster/asset_partition_range_{end}"] for end in ("start", "end")),
+                    *(run[time] or 0.0 for time in ("startTime", "endTime")),
                 )
                 for run in found
             ),
