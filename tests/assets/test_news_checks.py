@@ -12,7 +12,7 @@ from published_articles import publish
 
 from assets.checks import checks
 from assets.news import news_assets
-from finevolve_pipeline.calendar import SHANGHAI
+from finevolve_pipeline.calendar import SHANGHAI, shanghai_now
 from finevolve_pipeline.definitions import build_graph
 from finevolve_pipeline.news.coverage import DayCoverage, SourceCoverage
 from finevolve_pipeline.partitions import Partitions
@@ -37,7 +37,7 @@ def judged(home: Path, first: str, last: str | None = None) -> dict[str, dg.Asse
     """Materialise raw_news from one partition to another of the same source, and what each check says."""
     settings = load_settings(overrides={"news": {"sources": ["cls", "sina"]}})
     graph = build_graph(settings, home)
-    raw_news = news_assets(graph, Partitions.of(graph), home)[0]
+    raw_news = news_assets(graph, Partitions.of(graph), home, shanghai_now)[0]
     mine = [check for check in checks(graph, lambda: NOW) if next(iter(check.check_keys)).asset_key == raw_news.key]
     result = dg.materialize(
         [raw_news, *mine],
