@@ -259,17 +259,17 @@ def late_partitions(what: str, keys: Sequence[str]) -> Iterator[Condition]:
 
 def revised_inputs(table: str, sessions: Sequence[str]) -> Iterator[Condition]:
     """Inputs that days were replayed from and that would come out otherwise now: late news, revised closes."""
-    if sessions:
+    for session in sessions:
         yield _condition(
-            f"revised|{table}",
-            " ".join(sessions),
-            f"{table} of {sessions[-1]} has changed since it was read",
+            f"revised|{table}|{session}",
+            "revised",
+            f"{table} of {session} has changed since it was read",
             [
-                f"{table} of {_days(sessions, 'session')} would come out otherwise now: news came late, or closes were "
-                "revised. Replayed days keep what was known when they were replayed, and so does the table; nothing is "
-                "run again by itself.",
-                f"To replay the revised past: `finevolve run --to {sessions[-1]}` makes the table again, then for each "
-                f"experiment `finevolve reset EXPERIMENT --from {sessions[0]}` and run again.",
+                f"{table} of {session} would come out otherwise now: news came late, or closes were revised. Replayed "
+                "days keep what was known when they were replayed, and so does the table; nothing is run again by "
+                "itself.",
+                f"To replay the revised past: `finevolve run --to {session}` makes the table again, then for each "
+                f"experiment `finevolve reset EXPERIMENT --from {session}` and run again.",
             ],
         )
 
