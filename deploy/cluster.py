@@ -28,6 +28,8 @@ from typing import BinaryIO
 
 from services import ObjectStore, Postgres, Redis, Service, ServiceError, free_port
 
+from finevolve_pipeline.files import write_atomically
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROFILE = REPOSITORY / "deploy" / "dagster.yaml"
 WORKSPACE = REPOSITORY / "deploy" / "workspace.yaml"
@@ -139,8 +141,10 @@ class Cluster:
     def home(self, machine: int) -> Path:
         """FINEVOLVE_HOME of a machine, made if need be: its own files, which may be lost."""
         home = self.folder / "machines" / str(machine)
-        (home / "dagster").mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(PROFILE, home / "dagster" / PROFILE.name)
+        settings = home / "dagster" / PROFILE.name
+        if not settings.exists():
+            # Whole or not at all: an instance without settings would be another one, of files, and know no run.
+            write_atomically(settings, PROFILE.read_bytes())
         return home
 
     def variables(self, machine: int = 1) -> dict[str, str]:
@@ -178,6 +182,7 @@ class Cluster:
         if self.objects and self.folder.exists():
             shutil.rmtree(self.folder)  # events of tables that are gone would be lies
         self.folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.folder / "machines", ignore_errors=True)
         guard = [sys.executable, str(REPOSITORY / "deploy" / "guard.py")]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
         for service in self.services:
