@@ -12,7 +12,7 @@ import pandas as pd
 
 from assets.partitioned import Before, Presentation, table_asset
 from assets.plots import histogram
-from finevolve_pipeline.calendar import Clock
+from finevolve_pipeline.calendar import Clock, shanghai_now
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.partitions import Partitions
 from finevolve_pipeline.settings import Settings
@@ -71,7 +71,9 @@ def fetching(settings: Settings, home: Path, table: str, clock: Clock) -> Before
     return before
 
 
-def market_assets(graph: Graph, partitions: Partitions, home: Path, clock: Clock) -> list[dg.AssetsDefinition]:
+def market_assets(
+    graph: Graph, partitions: Partitions, home: Path, clock: Clock = shanghai_now
+) -> list[dg.AssetsDefinition]:
     """All market assets, upstream first. `home` is where bars land that are fetched, `clock` tells the present."""
     tables = graph.tables
     bars_back = partitions.bars_back()

@@ -13,7 +13,7 @@ import pandas as pd
 
 from assets.partitioned import Presentation, table_asset
 from assets.plots import text_bars
-from finevolve_pipeline.calendar import Clock
+from finevolve_pipeline.calendar import Clock, shanghai_now
 from finevolve_pipeline.graph import Graph
 from finevolve_pipeline.news.coverage import SourceCoverage
 from finevolve_pipeline.partitions import Partitions
@@ -90,7 +90,9 @@ class _Crawling:
         return {**facts, "not_complete": found.reason} if found.reason else facts
 
 
-def news_assets(graph: Graph, partitions: Partitions, home: Path, clock: Clock) -> list[dg.AssetsDefinition]:
+def news_assets(
+    graph: Graph, partitions: Partitions, home: Path, clock: Clock = shanghai_now
+) -> list[dg.AssetsDefinition]:
     """All news assets, upstream first. `clock` tells the crawls the present."""
     tables = graph.tables
     crawling = _Crawling(graph.settings.crawl, home, clock)

@@ -226,6 +226,7 @@ def test_people_are_told_of_what_is_late_and_of_what_has_changed_since_it_was_re
         f"matured_alpha of {DAYS[-1]} has changed since it was read",
     }
     texts = [one.message.text for one in told if one.id.startswith("revised")]
-    assert [f"`finevolve reset EXPERIMENT --from {day}`" in text for day, text in zip(DAYS[-2:], texts, strict=True)]
+    for day, text in zip(DAYS[-2:], texts, strict=True):
+        assert f"`finevolve reset EXPERIMENT --from {day}`" in text
     assert list(alerting._of_what_is_owed(world.graph, world.store, NOON)) == [], "a finished history owes nobody"
     assert list(alerts.late_partitions("x", ())) == list(alerts.revised_inputs("x", ())) == []
