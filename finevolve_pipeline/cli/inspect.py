@@ -106,7 +106,7 @@ def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -
     )
     for table, own in because.items():
         for line in _causes(own):
-            results.print(f"{table} {line}")
+            results.print(f"{table} {line}", soft_wrap=True)
     for facts in replays.values():
         if facts["refused"]:
             results.print(facts["refused"])

@@ -146,10 +146,12 @@ class Writes:
     write: Callable[..., Any]
     counted: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
-    def __call__(self, store: TableStore, table: Table, partition: str, frame: object, recipe: str) -> Any:
+    def __call__(
+        self, store: TableStore, table: Table, partition: str, frame: object, recipe: str, *parts: object
+    ) -> Any:
         """Write and count."""
         self.counted[table.name, partition, recipe] += 1
-        return self.write(store, table, partition, frame, recipe)
+        return self.write(store, table, partition, frame, recipe, *parts)
 
 
 @dataclass

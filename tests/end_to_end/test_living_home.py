@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "resources"))
 from living_home import INDUSTRIES, KEYS, MARK, LivingHome, bars_before, living_home, moment
 
 from assets.following import owed
-from assets.planning import standing, want
+from assets.planning import EVALUATION_LAYERS, INPUT_LAYERS, standing, want
 from assets.publishing import report_is_fresh
 from finevolve_pipeline.calendar import sessions_between
 from finevolve_pipeline.cli import cli
@@ -45,7 +45,8 @@ def at(text: str) -> dt.datetime:
 def due_at_the_end(living: LivingHome) -> dict[str, tuple[str, ...]]:
     """Partitions that `finevolve status` does not call fresh, by table."""
     wanted = want(living.graph, living.store, experiments=KEYS)
-    return {found.table: found.due for found in standing(living.graph, living.store, wanted) if found.due}
+    found = standing(living.graph, living.store, wanted, (*INPUT_LAYERS, *EVALUATION_LAYERS))
+    return {one.table: one.due for one in found if one.due}
 
 
 def nothing_is_owed_but(living: LivingHome, kept: dict[str, tuple[str, ...]]) -> None:
