@@ -36,7 +36,7 @@ test: install   ## all tests but the slow ones
 	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" -q
 
 test-slow: models  ## the slow tests: daemon backfills, crashes at full length, real small models
-	@$(BIN)/pytest -m slow -q
+	@$(BIN)/pytest -n 2 --dist loadfile -m slow -q
 
 lint: install   ## ruff, mypy, import-linter, workflows, dagster definitions
 	@$(BIN)/ruff check .

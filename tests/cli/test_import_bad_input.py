@@ -848,6 +848,7 @@ for moment in (1, 2, 9, 25):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--replace"]])
 def test_killed_anywhere_and_repeated_equals_uninterrupted(tmp_path: Path, home: Path, options: list[str]) -> None:
     rows = [
@@ -868,6 +869,7 @@ def test_killed_anywhere_and_repeated_equals_uninterrupted(tmp_path: Path, home:
         assert landed(tmp_path / f"killed-{moment}") == calm
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_real_news_and_closes_land_whole_by_one_line_each(finevolve: Finevolve, real_data: Path, home: Path) -> None:
     telegraphs, titles = sorted((real_data / "news").iterdir())

@@ -41,6 +41,8 @@ from finevolve_pipeline.cli.dagster_home import join_instance
 from finevolve_pipeline.replay.journal import ReplayStore
 from resources.table_store import TableStore
 
+pytestmark = pytest.mark.slow
+
 KEY = "memrl-rules"
 UNFINISHED = {"NOT_STARTED", "STARTING", "STARTED", "CANCELING"}
 
@@ -194,7 +196,6 @@ def died_often(
     return home, stages, seen
 
 
-@pytest.mark.slow
 def test_a_home_that_died_often_ends_as_one_that_never_died(
     finevolve: Finevolve,
     config: Path,
@@ -220,7 +221,6 @@ def test_a_run_that_died_is_unfinished_until_the_next_command_calls_it_failed(
         assert not any(unfinished[:-1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in POINTS if name not in QUICK])
 def test_a_single_death_leaves_no_trace(
     finevolve: Finevolve,
@@ -273,7 +273,6 @@ FOLDER_DEATHS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.slow
 def test_a_report_that_replaces_another_is_whole_whenever_its_writer_dies(
     finevolve: Finevolve, config: Path, expected: Path, tmp_path: Path
 ) -> None:
@@ -299,7 +298,6 @@ def wait_for(what: Callable[[], bool], running: Running) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.slow
 def test_an_interrupt_ends_a_run_at_once_and_the_same_command_goes_on(
     finevolve: Finevolve, config: Path, imported: Path, expected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,7 +321,6 @@ def test_an_interrupt_ends_a_run_at_once_and_the_same_command_goes_on(
 # -- random moments
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("group", [True, False], ids=["with its children", "alone"])
 def test_killed_at_random_moments(
     finevolve: Finevolve,

@@ -227,6 +227,7 @@ SOURCES = ("wallstreetcn", "jinrongjie", "yuncaijing")
 WEEKS = days(dt.date(2026, 5, 12), dt.date(2026, 5, 19))
 
 
+@pytest.mark.slow
 def test_sources_fail_each_for_itself_and_a_later_crawl_makes_up_for_all(sites: Running, tmp_path: Path) -> None:
     broken, whole = tmp_path / "broken", tmp_path / "whole"
     sites.order(faults=FAULTS)

@@ -433,6 +433,7 @@ def rewrite_predictions(store: ReplayStore, key: str, predictions: Any) -> None:
 # -- two processes
 
 
+@pytest.mark.slow
 def test_a_second_process_for_one_experiment_is_refused(finevolve: Command, ready: Path, complete: Path) -> None:
     finevolve("reset", "memrl-rules", "--from", "2025-01-10", "--yes", home=ready).expect()
     with ReplayStore(ready / "replay").lock("memrl-rules"):

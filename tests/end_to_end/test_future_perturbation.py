@@ -33,6 +33,8 @@ COMMON, AFTER = SESSIONS[:5], SESSIONS[5:]
 EXPERIMENTS = [f"{mechanism}-rules" for mechanism in MECHANISMS]
 NEWS_TABLES = ("articles", "tagged_articles", "benchmark_news")
 
+pytestmark = pytest.mark.slow
+
 
 def read_news(folder: Path) -> list[Article]:
     """The articles of a world's file."""
@@ -184,7 +186,6 @@ def without_replays(home: Path, to: Path) -> Path:
     return to
 
 
-@pytest.mark.slow
 def test_the_number_of_processes_does_not_matter(finevolve: Command, complete: Path, tmp_path: Path) -> None:
     # The complete home was made with as many processes as there are cores.
     jobs = 1 if (os.cpu_count() or 1) > 1 else 3
@@ -193,7 +194,6 @@ def test_the_number_of_processes_does_not_matter(finevolve: Command, complete: P
     assert contents(home) == contents(complete)
 
 
-@pytest.mark.slow
 def test_day_by_day_is_the_same_as_all_at_once(
     finevolve: Command, imported: Path, complete: Path, tmp_path: Path
 ) -> None:
