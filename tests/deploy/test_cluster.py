@@ -11,10 +11,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import psutil
@@ -40,6 +41,8 @@ from resources.backbones import build_backbone
 from resources.embedders import build_embedder
 from resources.storage import DATABASE, STORAGE, Storage
 from resources.table_store import TableStore
+
+T = TypeVar("T")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -170,11 +173,27 @@ def test_a_backfill_from_the_ui_leaves_the_bytes_of_the_local_profile(stage: Sta
 
 
 def status(ui: Ui, backfill: str) -> str:
-    """Status of a backfill; the UI itself has no answer while its database is away."""
+    """Status of a backfill, unknown while the UI has no answer."""
+    return answered(lambda: ui.status(backfill)) or "unknown"
+
+
+def statuses(ui: Ui, backfill: str) -> set[str]:
+    """Statuses of a backfill's runs."""
+    return {one.status for one in answered(lambda: ui.runs(backfill)) or ()}
+
+
+def materialized(ui: Ui) -> frozenset[str]:
+    """Partitions of the replay that are green."""
+    found = answered(lambda: ui.partitions("replay"))
+    return frozenset() if found is None else found.materialized
+
+
+def answered(ask: Callable[[], T]) -> T | None:
+    """What the UI answers; nothing while its database is away, and once more for each connection that it had to it."""
     try:
-        return ui.status(backfill)
+        return ask()
     except httpx.HTTPStatusError:
-        return "unknown"
+        return None
 
 
 @contextmanager
@@ -202,10 +221,9 @@ def test_a_lost_machine_and_restarts_of_redis_and_postgres_change_no_byte(stage:
     cluster.guard(cluster.postgres.pid)
     cluster.start_worker(2)
     ui.wait(f"backfill {backfill} to end", 400, lambda: status(ui, backfill) in FINISHED)
-    assert status(ui, backfill) == "COMPLETED_SUCCESS"
-    statuses = [one.status for one in ui.runs(backfill)]
-    assert "FAILURE" in statuses, "no run was lost"
-    assert set(keys_of(*TROUBLED)) <= ui.partitions("replay").materialized
+    ui.wait("success", 60, lambda: status(ui, backfill) == "COMPLETED_SUCCESS")
+    ui.wait("a run that was lost", 60, lambda: "FAILURE" in statuses(ui, backfill))
+    ui.wait("all green", 60, lambda: set(keys_of(*TROUBLED)) <= materialized(ui))
     for key in TROUBLED:
         after = contents(stage.root, key)
         assert {name: after[name] for name in before[key]} == before[key]
