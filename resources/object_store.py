@@ -38,6 +38,7 @@ PATIENCE = 120.0
 _AT_ONCE = 16
 _CONNECT_SECONDS, _READ_SECONDS = 5, 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_SERVER = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_PROFILE")
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 _BUSY = {"429", "SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "ConditionalRequestConflict", "Throttling"}
 _AWAY = (ConnectionError, HTTPClientError, IncompleteReadError, ResponseStreamingError)
@@ -65,12 +66,16 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         super().__init__(**{**options, "use_listings_cache": False})
         self.patience = patience
         self._client: Any = None
-        self._client_of = 0
+        self._client_of: tuple[object, ...] = ()
 
     @property
     def client(self) -> Any:
-        """The connection pool of this process; a forked child makes its own."""
-        if self._client_of != os.getpid():
+        """The connection pool of this process to the server in force; a forked child makes its own.
+
+        fsspec keeps one `ObjectStore` for a process, while the environment may come to name another server.
+        """
+        of = (os.getpid(), *map(os.environ.get, _SERVER))
+        if self._client_of != of:
             config = Config(
                 connect_timeout=_CONNECT_SECONDS,
                 read_timeout=_READ_SECONDS,
@@ -80,7 +85,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
                 response_checksum_validation="when_required",
             )
             self._client = boto3.session.Session().client("s3", config=config)
-            self._client_of = os.getpid()
+            self._client_of = of
         return self._client
 
     # Questions

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ConnectionClosedError
+from services import ObjectStore as Server
 
 from finevolve_pipeline.errors import SettingsError
 from finevolve_pipeline.files import (
@@ -270,7 +271,22 @@ def test_a_store_that_refuses_for_longer_than_it_is_waited_for_is_told_in_one_li
 def test_a_store_that_is_not_there_is_told_in_one_line(shared, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StorageError, match=r"did not answer for 0.2 s \(EndpointConnectionError\)"):
-        ObjectStore(patience=0.2, absent=True).pipe_file("bucket/x", b"1")
+        ObjectStore(patience=0.2).pipe_file("bucket/x", b"1")
+
+
+def test_another_server_named_by_the_environment_is_asked_from_then_on(shared, home, monkeypatch, tmp_path):
+    root = Storage.of(home).root
+    write_atomically(root / "x", b"1")
+    other = Server(tmp_path / "other")
+    other.start()
+    try:
+        with monkeypatch.context() as there:
+            there.setenv("AWS_ENDPOINT_URL", other.endpoint)
+            assert not (root / "x").exists()
+            write_atomically(root / "x", b"2")
+        assert (root / "x").read_bytes() == b"1"
+    finally:
+        other.stop()
 
 
 def test_a_store_that_forbids_is_told_at_once_and_never_taken_for_an_empty_one(shared, home, object_server):
