@@ -22,6 +22,7 @@ PUBLISHED = {
     "finevolve_pipeline/mechanisms/README.md": "mechanisms/own.md",
     "crawlers/README.md": "data/crawlers.md",
     "benchmarks/README.md": "operating/figures.md",
+    "deploy/README.md": "operating/server-profile.md",
     "tests/golden/README.md": "data/labels.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",

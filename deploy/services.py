@@ -252,6 +252,10 @@ class ObjectStore(Service):
         server = Path(__file__).with_name("object_store.py")
         return [sys.executable, str(server), str(self.port), _BUCKET, str(self._refusal)]
 
+    def stop(self) -> None:
+        """End it at once: it has nothing to keep, and asked in order it would wait for clients to leave."""
+        self.kill()
+
     def is_ready(self) -> bool:
         """Whether it answers."""
         return _answers(f"{self.endpoint}/moto-api/data.json")

@@ -1,4 +1,4 @@
-"""Dagster's run queue of the server profile: how many runs at once, in all, of a provider, of an experiment.
+"""Dagster's run queue: how many runs at once, in all, of a provider, of an experiment.
 
 Dagster's pools are named by the asset, and one replay asset serves every backbone: whom a run will ask follows from its
 partitions. So a run is tagged when it is queued, and the queue's limits are by tag. What a provider allows in requests

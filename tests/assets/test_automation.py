@@ -19,6 +19,7 @@ from finevolve_pipeline.definitions import build_defs, build_graph
 from finevolve_pipeline.news.coverage import DayCoverage, SourceCoverage
 from finevolve_pipeline.settings import Settings, load_settings
 from resources.coverage_store import CoverageStore
+from resources.run_queue import EXPERIMENT_TAGS
 from resources.table_store import TableStore
 
 SOURCES = ("cls", "sina", "files-only")
@@ -310,14 +311,18 @@ def test_a_retry_run_makes_the_whole_range(
     assert sorted(store.partitions("raw_news")) == ["2026-05-24|cls", "2026-05-25|cls"]
 
 
-def test_one_run_at_a_time_asks_a_source(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_at_a_time_asks_a_source_and_one_replays_an_experiment(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(dagster_home(home)))
     with dg.DagsterInstance.get() as instance:
         queue = instance.get_concurrency_config().run_queue_config
     assert queue is not None
-    assert queue.tag_concurrency_limits == [
-        {"key": SOURCE_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
+    limits = [
+        {"key": SOURCE_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1},
+        *({"key": f"{EXPERIMENT_TAGS}{one.key}", "limit": 1} for one in load_settings().all_experiments),
     ]
+    assert [limit for limit in queue.tag_concurrency_limits if limit in limits] == limits
 
 
 # Freshness

@@ -26,6 +26,8 @@ from small_world import (
 
 from finevolve_pipeline.replay.journal import MANIFEST, PREDICTIONS, ReplayStore
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., Outcome]
 
 EXPERIMENTS = ["pipe-rules", "mem0-rules", "memrl-rules"]
@@ -195,7 +197,6 @@ def test_synth_prints_commands_that_work(anywhere: Finevolve, tmp_path: Path) ->
 SHORT_DEMO = [("shorten_demo", ["2025-01-08"])]
 
 
-@pytest.mark.slow
 def test_the_demo_runs_everything_and_prints_one_document(anywhere: Finevolve, tmp_path: Path) -> None:
     home = tmp_path / "demo"
     told = anywhere("demo", "--json", home=home, changes=SHORT_DEMO).expect()
@@ -433,7 +434,6 @@ def rewrite_predictions(store: ReplayStore, key: str, predictions: Any) -> None:
 # -- two processes
 
 
-@pytest.mark.slow
 def test_a_second_process_for_one_experiment_is_refused(finevolve: Command, ready: Path, complete: Path) -> None:
     finevolve("reset", "memrl-rules", "--from", "2025-01-10", "--yes", home=ready).expect()
     with ReplayStore(ready / "replay").lock("memrl-rules"):
@@ -449,7 +449,6 @@ def test_a_second_process_for_one_experiment_is_refused(finevolve: Command, read
     assert dagster_runs(ready).keys() == {"SUCCESS"}
 
 
-@pytest.mark.slow
 def test_two_runs_at_once_on_a_new_home_corrupt_nothing(
     anywhere: Finevolve, fresh: Path, world: Path, complete: Path
 ) -> None:
@@ -481,7 +480,6 @@ def test_homes_never_touch_each_other(finevolve: Command, complete: Path, tmp_pa
     assert contents(complete) == before
 
 
-@pytest.mark.slow
 def test_an_experiment_that_cheats_is_named_and_costs_the_others_nothing(finevolve: Command, tmp_path: Path) -> None:
     world = write_small_world(tmp_path / "world", mechanisms=["pipe", "oracle_canary", "zero"])
     home, config = tmp_path / "home", world / "finevolve.toml"

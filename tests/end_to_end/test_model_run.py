@@ -27,6 +27,8 @@ from small_world import FIRST, SESSIONS, Finevolve, command_line, contents, impo
 from finevolve_pipeline.cli.dagster_home import join_instance
 from finevolve_pipeline.replay.journal import ReplayStore
 
+pytestmark = pytest.mark.slow
+
 MECHANISMS = ("pipe", "mem0")
 KEYS = tuple(f"{name}-served" for name in MECHANISMS)
 LAST = SESSIONS[3]
@@ -147,7 +149,6 @@ def test_experiments_share_one_run_and_ask_each_question_once(bench: Bench, serv
     assert len(server.delivered) == seen
 
 
-@pytest.mark.slow
 def test_killed_and_run_again_asks_nothing_twice_and_ends_with_the_same_bytes(
     bench: Bench, server: ModelServer, tmp_path: Path
 ) -> None:
@@ -179,7 +180,6 @@ def stored_before(bench: Bench, before: Counter[str]) -> set[str]:
     }
 
 
-@pytest.mark.slow
 def test_an_outage_stops_the_run_with_one_line_and_no_hole_and_the_next_goes_on(
     bench: Bench, server: ModelServer
 ) -> None:
@@ -203,7 +203,6 @@ def test_an_outage_stops_the_run_with_one_line_and_no_hole_and_the_next_goes_on(
     assert max(asked(server).values()) == 1
 
 
-@pytest.mark.slow
 def test_failures_on_the_way_are_counted_in_the_manifest_and_change_no_prediction(
     bench: Bench, server: ModelServer
 ) -> None:
@@ -216,7 +215,6 @@ def test_failures_on_the_way_are_counted_in_the_manifest_and_change_no_predictio
     assert sum(manifest.counts.invalid for manifest in manifests) == 0
 
 
-@pytest.mark.slow
 def test_a_budget_is_never_crossed_and_what_was_spent_counts_after_a_resume(bench: Bench, server: ModelServer) -> None:
     bench.serve(server.base_url)
     said = bench.run("--budget", "0.15").expect(1)
@@ -234,7 +232,6 @@ def test_a_budget_is_never_crossed_and_what_was_spent_counts_after_a_resume(benc
     assert first < after["total"]["cost"] <= stored + 1e-9
 
 
-@pytest.mark.slow
 def test_several_articles_a_request_cost_what_the_ledger_says_and_are_cached_once(
     bench: Bench, server: ModelServer
 ) -> None:
@@ -263,7 +260,6 @@ def test_without_a_key_nothing_is_asked_and_the_variable_is_named(bench: Bench, 
     bench.finevolve("doctor", home=bench.home, config=bench.config, environment=KEY).expect()
 
 
-@pytest.mark.slow
 def test_the_key_is_in_no_file_no_output_and_no_process_list(bench: Bench, server: ModelServer) -> None:
     bench.serve(server.base_url, tagger="served")
     server.latency = 0.02
@@ -292,7 +288,6 @@ def test_the_key_is_in_no_file_no_output_and_no_process_list(bench: Bench, serve
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.slow
 def test_a_bundle_of_answers_makes_the_same_bytes_without_key_or_server(
     bench: Bench, server: ModelServer, tmp_path: Path
 ) -> None:
@@ -312,7 +307,6 @@ def test_a_bundle_of_answers_makes_the_same_bytes_without_key_or_server(
     assert len(server.log) == seen
 
 
-@pytest.mark.slow
 def test_a_leaderboard_bundle_is_repeated_from_the_answers_without_key_or_server(
     bench: Bench, server: ModelServer, tmp_path: Path
 ) -> None:
@@ -338,7 +332,6 @@ def test_a_leaderboard_bundle_is_repeated_from_the_answers_without_key_or_server
 WRITING = ("reflexion", "expel", "reasoningbank", "mem0_full", "expel_original")
 
 
-@pytest.mark.slow
 def test_mechanisms_that_write_ask_the_model_count_their_updates_and_replay_from_the_cache(
     bench: Bench, server: ModelServer, tmp_path: Path
 ) -> None:

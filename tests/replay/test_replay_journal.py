@@ -152,10 +152,10 @@ def test_an_interrupted_reset_leaves_a_valid_beginning(store, monkeypatch):
         if len(removed) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("finevolve_pipeline.replay.journal.remove_folder", dies)
-    with pytest.raises(KeyboardInterrupt):
-        store.reset(KEY, SESSIONS[0])
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("finevolve_pipeline.replay.journal.remove_folder", dies)
+        with pytest.raises(KeyboardInterrupt):
+            store.reset(KEY, SESSIONS[0])
     assert store.sessions(KEY) == SESSIONS[:-2]
     replayed(store, "memrl", small_parts(SETTINGS), SESSIONS[:3])
 
