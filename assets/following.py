@@ -22,6 +22,7 @@ from assets.planning import Wanted, freshness
 from finevolve_pipeline.calendar import SHANGHAI
 from finevolve_pipeline.contracts import table_of
 from finevolve_pipeline.digests import digest_table
+from finevolve_pipeline.files import looking
 from finevolve_pipeline.graph import LANDING, SINGLE, Graph, news_key
 from finevolve_pipeline.news import coverage
 from finevolve_pipeline.replay.clock import INPUTS
@@ -100,15 +101,16 @@ def closing_minutes(settings: Settings) -> int:
 
 def owed(graph: Graph, store: TableStore, now: dt.datetime, crawled: Sequence[str]) -> Owed:
     """What is owed of the last `[automation] catch_up_days` at `now` (aware); `crawled` are sources with a spider."""
-    look = _Look(graph, store, now.astimezone(SHANGHAI))
-    work = (
-        *look.raw_news(crawled if graph.settings.crawl.enabled else ()),
-        *look.news_tables(),
-        *look.bars(),
-        *look.session_inputs(),
-        *look.replays(),
-        *look.coefficients(),
-    )
+    with looking():
+        look = _Look(graph, store, now.astimezone(SHANGHAI))
+        work = (
+            *look.raw_news(crawled if graph.settings.crawl.enabled else ()),
+            *look.news_tables(),
+            *look.bars(),
+            *look.session_inputs(),
+            *look.replays(),
+            *look.coefficients(),
+        )
     return Owed(
         work,
         {name: tuple(keys) for name, keys in look.kept.items() if keys},

@@ -21,6 +21,7 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 
 from finevolve_pipeline import tables
 from finevolve_pipeline.errors import MissingPartitionError
+from finevolve_pipeline.files import looking
 from finevolve_pipeline.graph import LANDING, SINGLE, Recipe, Table
 from resources.observer import Observer
 from resources.table_store import Stored, TableStore
@@ -171,7 +172,8 @@ def table_asset(
         if before is not None:
             before(context, keys)
         done = 0
-        with closing(make_partitions(table, keys, store, presentation.describe)) as partitions:
+        # An input that changes meanwhile is in no recipe made here, so that its partitions are found to be stale.
+        with looking(), closing(make_partitions(table, keys, store, presentation.describe)) as partitions:
             for made in partitions:
                 done += 1
                 context.log_event(

@@ -19,7 +19,7 @@ import dagster as dg
 
 from finevolve_pipeline import calendar, errors
 from finevolve_pipeline.errors import CalendarError, FinEvolveError, MissingPartitionError
-from finevolve_pipeline.graph import LANDING, SINGLE, Graph
+from finevolve_pipeline.graph import SINGLE, Graph
 from finevolve_pipeline.news.window import window_days
 from finevolve_pipeline.processes import process_mark
 from finevolve_pipeline.recipes import Cause, Reason, causes, reasons
@@ -107,14 +107,14 @@ def want(
         and day >= news.first_day.isoformat()
     )
     first_bar = calendar.shift(sessions[0], -max(graph.settings.benchmark.horizons))
-    market = [s for s in graph.settings.market.sessions if s >= first_bar]
+    market = _keys([s for s in graph.settings.market.sessions if s >= first_bar])
     chosen = tuple(experiments or (e.key for e in graph.settings.all_experiments))
     keys = {
         "raw_news": tuple(raw),
         **{name: _keys(days) for name in ("articles", "tagged_articles", "benchmark_news")},
         "news_window": _keys(sessions),
         **{
-            name: tuple(k for k in _keys(market) if store.digest(f"{LANDING}{name}", k) is not None)
+            name: tuple(sorted(set(market) & set(store.landing.bars_sessions(name))))
             for name in ("industry_bars", "benchmark_bars")
         },
         "matured_alpha": _keys(sessions),

@@ -14,7 +14,8 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,6 +33,8 @@ PARTIAL = ".partial-"
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _FOOTER_BYTES = 1 << 16
 """So much of a file's end holds the footer of any table written here (see `parquet_bytes`)."""
+_AT_ONCE = 512
+"""So many footers are held at once."""
 
 
 def object_store(path: Path) -> Any:
@@ -58,13 +61,15 @@ def writing_atomically(path: Path) -> Iterator[BinaryIO]:
         pieces = io.BytesIO()
         yield pieces
         remote.pipe_file(_name(path), pieces.getvalue())
-        return
-    with _written_beside(path) as temporary:
-        with open(temporary, "wb") as sink:
-            yield sink
-            sink.flush()
-            os.fsync(sink.fileno())
-        os.replace(temporary, path)
+    else:
+        with _written_beside(path) as temporary:
+            with open(temporary, "wb") as sink:
+                yield sink
+                sink.flush()
+                os.fsync(sink.fileno())
+            os.replace(temporary, path)
+    if look := _look.get():
+        look.forget(path)
 
 
 @contextmanager
@@ -233,6 +238,53 @@ class ParquetFacts:
     bytes: int
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What was seen of parquet files since a look began; `listed` are all below `folders` of an object store."""
+
+    folders: tuple[str, ...]
+    listed: set[str]
+    facts: dict[str, ParquetFacts]
+
+    def is_absent(self, name: str) -> bool:
+        return name not in self.listed and name.startswith(self.folders)
+
+    def forget(self, path: Path) -> None:
+        name = _name(path) if object_store(path) else str(path)
+        self.listed.add(name)
+        self.facts.pop(name, None)
+
+
+_look: ContextVar[_Look | None] = ContextVar("look", default=None)
+
+
+@contextmanager
+def looking(*folders: Path) -> Iterator[None]:
+    """For a block that looks at many partitions: `parquet_facts` of a file is what it was when it was first asked for,
+    or when this block last wrote it by `write_atomically`; what others write meanwhile is not seen.
+
+    From an object store all files below `folders` are asked for at once, before the block. Others, and those of a disk,
+    are asked for when they are wanted. Of blocks in each other the outer one counts.
+    """
+    if _look.get() is not None:
+        yield
+        return
+    there = [folder for folder in folders if object_store(folder)]
+    paths = [folder / name for folder in there for name in files_below(folder) if name.endswith(".parquet")]
+    facts: dict[str, ParquetFacts] = {}
+    for start in range(0, len(paths), _AT_ONCE):
+        some = paths[start : start + _AT_ONCE]
+        endings = object_store(some[0]).endings([_name(path) for path in some], _FOOTER_BYTES)
+        for path, ending in zip(some, endings, strict=True):
+            with suppress(pa.ArrowException):  # told when it is wanted
+                facts[_name(path)] = _facts_of_end(path, *ending)
+    token = _look.set(_Look(tuple(f"{_name(folder)}/" for folder in there), set(map(_name, paths)), facts))
+    try:
+        yield
+    finally:
+        _look.reset(token)
+
+
 def parquet_facts(path: Path) -> ParquetFacts:
     """What a parquet file says of itself, without its rows.
 
@@ -240,6 +292,18 @@ def parquet_facts(path: Path) -> ParquetFacts:
         FileNotFoundError: there is none.
         pa.ArrowException, OSError: it cannot be read.
     """
+    look = _look.get()
+    if look is None:
+        return _asked_facts(path)
+    name = _name(path) if object_store(path) else str(path)
+    if look.is_absent(name):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    if name not in look.facts:
+        look.facts[name] = _asked_facts(path)
+    return look.facts[name]
+
+
+def _asked_facts(path: Path) -> ParquetFacts:
     if remote := object_store(path):
         return _facts_of_end(path, *remote.ending(_name(path), _FOOTER_BYTES))
     return _facts(pq.read_metadata(path), path.stat().st_size)

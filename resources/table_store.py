@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,14 @@ from finevolve_pipeline import tables
 from finevolve_pipeline.contracts import table_of
 from finevolve_pipeline.digests import canonical_json, digest_table
 from finevolve_pipeline.errors import MissingPartitionError, TableError
-from finevolve_pipeline.files import ParquetFacts, files_below, parquet_bytes, parquet_facts, write_atomically
+from finevolve_pipeline.files import (
+    ParquetFacts,
+    files_below,
+    looking,
+    parquet_bytes,
+    parquet_facts,
+    write_atomically,
+)
 from finevolve_pipeline.graph import LANDING, Table
 from finevolve_pipeline.recipes import Parts
 from finevolve_pipeline.replay.journal import ReplayStore
@@ -55,6 +63,10 @@ class TableStore:
         self.root = self.storage.root / "tables"
         self.landing = Landing.of(home)
         self.replays = ReplayStore(self.storage.root / "replay", self.storage.locks)
+
+    def looking(self) -> AbstractContextManager[None]:
+        """For a block that looks at most partitions of most tables: see `files.looking`."""
+        return looking(self.root, self.landing.root)
 
     def path(self, table: str, partition: str) -> Path:
         """Where a partition lies; parts of a key become folders."""

@@ -46,17 +46,19 @@ from finevolve_pipeline.universe import INDUSTRIES, industry
 def status_command(first: dt.date | None, last: dt.date | None, as_json: bool) -> None:
     """What is there, what is missing, what is stale and why, by asset and experiment."""
     pipeline = Pipeline.in_force()
-    wanted = want(pipeline.graph, pipeline.store, first, last)
     graph, store = pipeline.graph, pipeline.store
-    assets = standing(graph, store, wanted, INPUT_LAYERS)
-    doubtful = {key for a in assets if a.table in INPUTS for key in a.stale}
-    replays = {key: _replayed(pipeline, key, wanted.sessions, doubtful) for key in wanted.experiments}
-    due = {place for a in assets for place in a.places} | {("replay", key) for key in replays if replays[key]["next"]}
-    assets += standing(graph, store, wanted, EVALUATION_LAYERS, due)
-    due.update(place for a in assets for place in a.places)
-    because = {a.table: why(graph, store, a, due) for a in assets if a.stale}
-    report, because["report"] = _report(pipeline, due)
-    assets.append(report)
+    with store.looking():
+        wanted = want(graph, store, first, last)
+        assets = standing(graph, store, wanted, INPUT_LAYERS)
+        doubtful = {key for a in assets if a.table in INPUTS for key in a.stale}
+        replays = {key: _replayed(pipeline, key, wanted.sessions, doubtful) for key in wanted.experiments}
+        due = {place for a in assets for place in a.places}
+        due |= {("replay", key) for key in replays if replays[key]["next"]}
+        assets += standing(graph, store, wanted, EVALUATION_LAYERS, due)
+        due.update(place for a in assets for place in a.places)
+        because = {a.table: why(graph, store, a, due) for a in assets if a.stale}
+        report, because["report"] = _report(pipeline, due)
+        assets.append(report)
     if as_json:
         emit_json(
             {

@@ -195,10 +195,11 @@ def _bring_up(
 ) -> None:
     """Materialise a layer's due partitions: missing, stale, or stored by a run that died before it told Dagster."""
     due: set[str] = set()
-    for name in layer.tables:
-        due.update(freshness(pipeline.graph, pipeline.store, wanted, name).due)
-        told = recorded(materialiser.instance, name)
-        due.update(key for key in wanted.partitions[name] if told.get(key) != pipeline.store.digest(name, key))
+    with pipeline.store.looking():
+        for name in layer.tables:
+            due.update(freshness(pipeline.graph, pipeline.store, wanted, name).due)
+            told = recorded(materialiser.instance, name)
+            due.update(key for key in wanted.partitions[name] if told.get(key) != pipeline.store.digest(name, key))
     if not due:
         return
     order = {key: position for position, key in enumerate(wanted.partitions[layer.tables[0]])}

@@ -24,6 +24,7 @@ from finevolve_pipeline.files import (
     create,
     files_below,
     folders_holding,
+    looking,
     object_store,
     parquet_bytes,
     parquet_facts,
@@ -272,6 +273,78 @@ def test_a_store_that_is_not_there_is_told_in_one_line(shared, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StorageError, match=r"did not answer for 0.2 s \(EndpointConnectionError\)"):
         ObjectStore(patience=0.2).pipe_file("bucket/x", b"1")
+
+
+class Asked:
+    """Counts what a client of an object store asks."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.requests: list[str] = []
+        ask = ObjectStore._ask
+
+        def counted(store, path, request):
+            self.requests.append(path)
+            return ask(store, path, request)
+
+        monkeypatch.setattr(ObjectStore, "_ask", counted)
+
+
+def table(rows: int) -> bytes:
+    return parquet_bytes(pa.table({"x": range(rows)}), {"rows": str(rows)})
+
+
+def by_another_process(path: Path, data: bytes) -> None:
+    """Write past what this one knows of its own writing."""
+    if remote := object_store(path):
+        remote.pipe_file(path.path, data)
+    else:
+        path.write_bytes(data)
+
+
+def test_many_files_are_looked_at_once_each_and_from_an_object_store_without_waiting_for_one_another(
+    anywhere, monkeypatch
+):
+    root = Storage.of(anywhere).root
+    for rows in range(1, 6):
+        write_atomically(root / "t" / f"{rows}.parquet", table(rows))
+    write_atomically(root / "t" / "broken.parquet", b"not a table")
+    write_atomically(root / "elsewhere.parquet", table(9))
+    asked = Asked(monkeypatch)
+    with looking(root / "t"):
+        before = len(asked.requests)
+        for _ in range(2):
+            assert [parquet_facts(root / "t" / f"{rows}.parquet").rows for rows in range(1, 6)] == [1, 2, 3, 4, 5]
+            with pytest.raises(FileNotFoundError):
+                parquet_facts(root / "t" / "absent.parquet")
+        assert len(asked.requests) == before
+        with pytest.raises(pa.ArrowInvalid):
+            parquet_facts(root / "t" / "broken.parquet")
+        with looking(root):
+            assert parquet_facts(root / "elsewhere.parquet").rows == 9
+        by_another_process(root / "elsewhere.parquet", table(8))
+        assert parquet_facts(root / "elsewhere.parquet").rows == 9
+        for name in ("elsewhere.parquet", "t/1.parquet", "t/absent.parquet"):
+            write_atomically(root / name, table(7))
+            assert parquet_facts(root / name).rows == 7
+        (root / "t" / "absent.parquet").unlink()
+    assert parquet_facts(root / "elsewhere.parquet").rows == 7
+    with pytest.raises(FileNotFoundError):
+        parquet_facts(root / "t" / "absent.parquet")
+
+
+def test_a_block_that_ends_badly_has_looked_for_the_last_time(anywhere):
+    path = Storage.of(anywhere).root / "t" / "1.parquet"
+    write_atomically(path, table(1))
+
+    def fail() -> None:
+        with looking(path.parent):
+            assert parquet_facts(path).rows == 1
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    write_atomically(path, table(2))
+    assert parquet_facts(path).rows == 2
 
 
 def test_another_server_named_by_the_environment_is_asked_from_then_on(shared, home, monkeypatch, tmp_path):
