@@ -38,7 +38,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 MECHANISMS = ("pipe", "mem0", "memrl", "reflexion", "expel", "reasoningbank")
 BACKBONES = ("one", "two")
 GREEN_SECONDS = 3600.0
-_SAMPLE_SECONDS = 0.5
+_SAMPLE_SECONDS, _LOOK_SECONDS = 2.0, 5.0
 
 _GREEN = """
 { assetNodeOrError(assetKey: {path: ["replay"]}) { ... on AssetNode { partitionStats { numMaterialized } } } }
@@ -177,7 +177,7 @@ def backfill(cluster: Cluster, base_url: str) -> Figures:
         while (status := ui.status(launched)) not in FINISHED and time.time() < began + GREEN_SECONDS:
             green = ui.ask(_GREEN)["assetNodeOrError"]["partitionStats"]["numMaterialized"]
             print(f"\r{green} of {len(every)} partitions green", end="", file=sys.stderr, flush=True)
-            time.sleep(2)
+            time.sleep(_LOOK_SECONDS)
     print(file=sys.stderr)
     if status != "COMPLETED_SUCCESS" or ui.partitions("replay").due:
         raise SystemExit(f"backfill {launched}: {status}; see {cluster.folder / 'logs'}")
