@@ -54,11 +54,24 @@ def test_published_files_exist_and_are_pages_of_the_navigation() -> None:
         assert place.startswith("images/") or f"- {place}\n" in navigation
 
 
+def test_every_link_of_a_page_leads_somewhere_when_it_is_read_in_the_checkout() -> None:
+    pages = [*(CHECKOUT / "docs").rglob("*.md"), CHECKOUT / "README.md"]
+    pages += [CHECKOUT / source for source in docs_pages.PUBLISHED if source.endswith(".md")]
+    dead = []
+    for page in pages:
+        text = docs_pages._FENCED.sub("", page.read_text("utf-8"))
+        for link in docs_pages._LINK.finditer(text):
+            path = link["target"].partition("#")[0]
+            if path and ":" not in path and not (page.parent / path).exists():
+                dead.append(f"{page.relative_to(CHECKOUT)}: {link['target']}")
+    assert dead == []
+
+
 @pytest.mark.parametrize(
     ("source", "place", "link", "shows"),
     [
-        ("docs/data/law.md", "data/law.md", "[card](card.md)", "[card](card.md)"),
-        ("docs/first-hour.md", "first-hour.md", "[guide](mechanisms/own.md)", "[guide](mechanisms/own.md)"),
+        ("docs/data/law.md", "data/law.md", "[card](../../DATA_CARD.md)", "[card](card.md)"),
+        ("docs/data/law.md", "data/law.md", "[sources](sources.md)", "[sources](sources.md)"),
         ("CONTRIBUTING.md", "project/contributing.md", "[g](crawlers/README.md)", "[g](../data/crawlers.md)"),
         (
             "DATA_CARD.md",
