@@ -21,7 +21,7 @@ from openai import AsyncOpenAI, AsyncStream
 
 from finevolve_pipeline.errors import BackboneError
 from finevolve_pipeline.llm import failures
-from finevolve_pipeline.llm.metering import Meter
+from finevolve_pipeline.llm.metering import Meter, Reservation
 from finevolve_pipeline.llm.requests import Message, Reply, Usage
 from finevolve_pipeline.llm.tokens import estimate_tokens
 from finevolve_pipeline.settings import ModelSettings
@@ -67,6 +67,7 @@ class Endpoint:
         self._provider = provider
         self._form = 0 if model.structured == "auto" else FORMS.index(model.structured)
         self._asks_usage = True
+        self._refused = ""
 
     async def complete(
         self,
@@ -120,7 +121,7 @@ class Endpoint:
                 answer, failed = await self._provider.send(
                     attempt,
                     question.prompt_tokens + cap,
-                    lambda: question.meter.reserve(question.prompt_tokens, cap),
+                    lambda: self._reserve(question, cap),
                     lambda answer: self._usage(answer, question.prompt_tokens),
                 )
             except Declined as declined:
@@ -136,6 +137,12 @@ class Endpoint:
                 counted[failures.UNSTRUCTURED] += 1
             self._require_model(answer.model)
             return answer
+
+    def _reserve(self, question: _Question, cap: int) -> Reservation:
+        """Put aside what an attempt may cost; none is begun once another model has answered."""
+        if self._refused:
+            raise BackboneError(self._refused)
+        return question.meter.reserve(question.prompt_tokens, cap)
 
     def _body(self, question: _Question, cap: int, form: str, asks_usage: bool) -> bytes:
         model = self._model
@@ -219,11 +226,12 @@ class Endpoint:
         if answered.startswith(asked) and _SNAPSHOT.fullmatch(answered[len(asked) :]):
             return
         section = f"[backbones.{self._name}]"
-        raise BackboneError(
+        self._refused = (
             f"backbone {self._name}: asked for model {asked!r} and was answered by "
             f"{self._provider.scrub(answered)!r}; if that is the same, add it to served_as of {section}, "
             f"else correct model there"
         )
+        raise BackboneError(self._refused)
 
 
 @dataclass(frozen=True)

@@ -312,6 +312,22 @@ def test_the_breaker_ends_thirty_calls_with_the_same_line_wherever_they_wait(
     assert set(world.meter.ends) == {"release"}
 
 
+def test_after_an_answer_of_another_model_nothing_more_is_asked(world: World) -> None:
+    world.provider_settings |= {"concurrency": 2}
+    world.server.plan = always(says("{}", model="another"))
+
+    async def many(endpoint: Endpoint, provider: Provider) -> list[Reply | BaseException]:
+        ended = await asyncio.gather(*(world.ask(endpoint, str(i)) for i in range(31)), return_exceptions=True)
+        assert (provider.limits.held, provider.limits.waiting) == (0, 0)
+        return ended
+
+    ended = world.run(many)
+    assert {type(one) for one in ended} == {BackboneError}
+    assert len({str(one) for one in ended}) == 1
+    assert len(world.server.log) <= 3
+    assert set(world.meter.ends) == {"settle"}
+
+
 @pytest.mark.parametrize("when", ["slot", "pause", "answer", "midway"])
 def test_a_cancelled_call_closes_its_money_and_its_slot(world: World, when: str) -> None:
     steps = {"slot": hangs(), "pause": status(503, headers={"retry-after": "20"}), "answer": hangs()}
