@@ -176,9 +176,15 @@ class Cluster:
         """Start the servers that keep state, and what ends everything if this process does not.
 
         Raises:
-            ServiceError: one does not come up, or another cluster runs in this home.
+            ServiceError: one does not come up, another cluster runs in this home, or the UI's port is in use.
         """
         self._take()
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", self.port))
+            except OSError as taken:
+                raise ServiceError(f"port {self.port}: {taken.strerror}; choose another with --port") from None
         if self.objects and self.folder.exists():
             shutil.rmtree(self.folder)  # events of tables that are gone would be lies
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -308,12 +314,21 @@ def running(cluster: Cluster) -> Iterator[Cluster]:
         cluster.stop()
 
 
+def _within(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text}: no whole number from {least} to {most}")
+        return int(text)
+
+    return number
+
+
 def main() -> None:
     """Run a cluster until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--machines", type=int, default=1)
-    parser.add_argument("--port", type=int, default=3000)
+    parser.add_argument("--workers", type=_within(1, 1000), default=4)
+    parser.add_argument("--machines", type=_within(1, 1000), default=1)
+    parser.add_argument("--port", type=_within(1, 65535), default=3000)
     given = parser.parse_args()
     home = Path(os.environ.get("FINEVOLVE_HOME") or ".finevolve")
     config = os.environ.get("FINEVOLVE_CONFIG")
@@ -329,6 +344,8 @@ def main() -> None:
             cluster.watch()
     except ServiceError as refused:
         sys.exit(f"error: {refused}")
+    except OSError as refused:
+        sys.exit(f"error: {refused.filename or cluster.folder}: {refused.strerror or refused}")
     except KeyboardInterrupt:
         print("stopped")
 

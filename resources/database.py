@@ -108,6 +108,11 @@ class Database:
             url = sqlalchemy.make_url(self.url)
         except (sqlalchemy.exc.ArgumentError, ValueError):
             raise SettingsError(f"FINEVOLVE_DATABASE: no URL of a database; {_EXAMPLE}") from None
+        if any(mark in f"{url.host}{url.database}" for mark in "@/%"):
+            # Nobody may be shown where such a URL leads: a part of the password may stand there.
+            raise SettingsError(
+                "FINEVOLVE_DATABASE: one of @ / % is out of place; in user and password write %40 %2F %25 for them"
+            )
         if url.drivername not in ("postgresql", "postgresql+psycopg2") or not url.database:
             raise SettingsError(f"FINEVOLVE_DATABASE: {url.drivername} without a name, or no Postgres; {_EXAMPLE}")
         return url

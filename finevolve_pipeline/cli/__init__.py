@@ -2,7 +2,7 @@
 
 What belongs here: arguments, progress, tables in the terminal, exit codes. What must not: any rule of the benchmark.
 Standard output carries results (with `--json` one JSON document and nothing else); progress and messages go to
-standard error. Exit codes: 0 done; 1 something did not succeed (a failed check, rejected input, a broken run);
+standard error. Exit codes: 0 done; 1 something did not succeed (a failed check, input that broke off, a broken run);
 2 wrong use or unusable input; 3 an experiment is locked by another process; 130 interrupted.
 """
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
+from sqlalchemy.exc import DBAPIError
 
 from assets.planning import PROCESS_TAG, STARTED_BY
-from finevolve_pipeline.errors import SettingsError
+from finevolve_pipeline.errors import FinEvolveError, SettingsError
 from finevolve_pipeline.files import PARTIAL, sweep, write_atomically
 from finevolve_pipeline.processes import is_alive
 
@@ -65,21 +68,39 @@ def _instance(folder: Path) -> dg.DagsterInstance:
     return dg.DagsterInstance.get()
 
 
-def join_instance(home: Path) -> dg.DagsterInstance:
-    """The instance of a home, as it is."""
-    return _instance(dagster_home(home))
+class RecordsError(FinEvolveError):
+    """Dagster's records of a home cannot be read or written."""
+
+    exit_code = 1
 
 
-def open_instance(home: Path) -> dg.DagsterInstance:
-    """The instance of a home. Runs of a command that died are reported as failed, its leftovers are removed.
+@contextmanager
+def join_instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    """The instance of a home, as it is, for a block.
 
     Raises:
+        RecordsError: its databases cannot be read or written, in the block too.
         SettingsError: the home folder cannot be written.
     """
-    instance = join_instance(home)
-    sweep(home)
-    for run in instance.get_runs(filters=dg.RunsFilter(statuses=_UNFINISHED, tags=STARTED_BY)):
-        process = run.tags.get(PROCESS_TAG, "")
-        if not is_alive(process):
-            instance.report_run_failed(run, f"process {process} died; the next `finevolve run` goes on from there")
-    return instance
+    folder = dagster_home(home)
+    try:
+        with _instance(folder) as instance:
+            yield instance
+    except DBAPIError as refused:
+        said = str(refused.orig).strip().partition("\n")[0]
+        raise RecordsError(
+            f"{folder}: Dagster's records cannot be used ({said}); see that the disk has room, or that Postgres runs; "
+            "if they are damaged, remove that folder: results stay, and the next run records them anew"
+        ) from None
+
+
+@contextmanager
+def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    """As `join_instance`. Runs of a command that died are reported as failed, its leftovers are removed."""
+    with join_instance(home) as instance:
+        sweep(home)
+        for run in instance.get_runs(filters=dg.RunsFilter(statuses=_UNFINISHED, tags=STARTED_BY)):
+            process = run.tags.get(PROCESS_TAG, "")
+            if not is_alive(process):
+                instance.report_run_failed(run, f"process {process} died; the next `finevolve run` goes on from there")
+        yield instance

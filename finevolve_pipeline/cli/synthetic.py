@@ -18,7 +18,7 @@ from finevolve_pipeline.cli.ic import print_ic
 from finevolve_pipeline.cli.imports import import_group
 from finevolve_pipeline.cli.output import Day, Pipeline, emit_json, json_option, messages, require_folder
 from finevolve_pipeline.cli.run import build_everything, summary
-from finevolve_pipeline.errors import SettingsError
+from finevolve_pipeline.errors import InputError, SettingsError
 from finevolve_pipeline.files import write_atomically
 from finevolve_pipeline.news.window import window_days
 from finevolve_pipeline.settings import load_settings
@@ -82,6 +82,9 @@ def synth_command(
         signal=signal,
         regime=regime,
     )
+    config = folder / "finevolve.toml"
+    if config.is_file() and config.read_bytes() != _settings_text(settings).encode():
+        raise InputError(f"{config}: is there and says something else; name another folder, or move the file away")
     files = write_synthetic(settings, folder)
     commands = [" ".join(["finevolve", "import", *arguments]) for arguments in import_arguments(files)]
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -129,3 +130,20 @@ def test_an_asset_that_is_not_in_the_graph_is_refused(world: World) -> None:
     code, _, err = world("checks", "industry_bar")
     assert code == 2
     assert "asset 'industry_bar': not among" in err
+
+
+@pytest.mark.parametrize("command", [("checks",), ("run", "--mechanism", "pipe")])
+def test_damaged_records_of_dagster_are_told_in_one_line_with_a_remedy_that_works(
+    world: World, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    world.materialise_bars()
+    records = tmp_path / "home" / "dagster"
+    for runs in records.rglob("runs.db*"):
+        runs.write_bytes(b"no database, however it is looked at")
+    code, _, err = world(*command)
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith(f"error: {records}: Dagster's records cannot be used (")
+    assert "remove that folder: results stay" in err
+    shutil.rmtree(records)
+    assert world("checks")[0] in (0, 1)
+    world.materialise_bars()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -282,3 +283,35 @@ def _camel(value: Any) -> Any:
     if isinstance(value, list):
         return [_camel(one) for one in value]
     return value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--workers", "0"], "0: no whole number from 1"),
+        (["--machines", "-1"], "-1: no whole number from 1"),
+        (["--port", "99999"], "99999: no whole number from 1 to 65535"),
+    ],
+)
+def test_a_cluster_that_could_not_work_is_refused(arguments: list[str], said: str, tmp_path: Path) -> None:
+    tried = _cluster(tmp_path / "home", *arguments)
+    assert tried.returncode == 2
+    assert said in tried.stderr
+
+
+def test_a_port_in_use_and_a_home_that_is_a_file_are_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        tried = _cluster(tmp_path / "home", "--port", port)
+    assert (tried.returncode, tried.stderr.count("\n")) == (1, 1)
+    assert f"port {port}: Address already in use" in tried.stderr
+    (tmp_path / "file").touch()
+    tried = _cluster(tmp_path / "file")
+    assert (tried.returncode, tried.stderr.count("\n")) == (1, 1)
+    assert str(tmp_path / "file") in tried.stderr
+
+
+def _cluster(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(DEPLOY / "cluster.py"), *arguments]
+    environment = {**os.environ, "FINEVOLVE_HOME": str(home), "PYTHONPATH": str(DEPLOY.parent)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)

@@ -192,6 +192,12 @@ def test_synth_prints_commands_that_work(anywhere: Finevolve, tmp_path: Path) ->
         assert ["finevolve", *words[2:]] == command.split()
         anywhere(*words, home=tmp_path / "home").expect()
     assert not (tmp_path / "home" / "dagster").exists()
+    own = tmp_path / "w" / "finevolve.toml"
+    own.write_text(own.read_text() + "\n[budget]\nusd = 5.0\n")
+    refused = anywhere(*arguments, home=tmp_path / "home")
+    assert refused.code == 2
+    assert f"{own}: is there and says something else" in refused.err
+    assert "usd = 5.0" in own.read_text()
 
 
 SHORT_DEMO = [("shorten_demo", ["2025-01-08"])]

@@ -433,6 +433,8 @@ def test_a_folder_can_be_named(home, tmp_path, monkeypatch):
         ("", "postgresql+psycopg2://u:secret@h:5432", "without a name"),
         ("", "nonsense", "no URL of a database"),
         ("", "postgresql+psycopg2://u:secret@h:port/x", "no URL of a database"),
+        ("", "postgresql+psycopg2://u:a@secret@h:5432/x", "one of @ / % is out of place"),
+        ("", "postgresql+psycopg2://u:a@secret/%zz@h:1/x", "one of @ / % is out of place"),
     ],
 )
 def test_a_variable_that_cannot_be_used_is_told_without_its_password(home, monkeypatch, where, database, said):
