@@ -263,18 +263,6 @@ class TestUnderThePackagedInstanceSettings:
         assert {day: written[day] for day in kept} == kept
         assert home.contents("memrl-rules") == uninterrupted.contents("memrl-rules")
 
-    def test_runs_of_single_sessions_wait_for_each_other(self, packaged: tuple[Home, Ui], uninterrupted: Home) -> None:
-        """Dagster cuts a few sessions of several experiments by session: each run is of every experiment."""
-        home, ui = packaged
-        last = DAYS[-3:]
-        for experiment in EXPERIMENTS:
-            home.replays.reset(experiment, date.fromisoformat(last[0]))
-        backfill = ui.backfill("replay", [key for experiment in EXPERIMENTS for key in keys_of(experiment, last)])
-        assert ui.finished(backfill, 600) == "COMPLETED_SUCCESS"
-        assert sorted(ranges(ui, backfill)) == [(f"{day}|pipe-rules", f"{day}|memrl-rules", "SUCCESS") for day in last]
-        for experiment in EXPERIMENTS:
-            assert home.contents(experiment) == uninterrupted.contents(experiment)
-
 
 def stop_between_days(home: Home, ui: Ui, experiment: str, at_least: int) -> psutil.Process:
     """The process that replays an experiment, stopped when that many days are committed and all are reported."""
