@@ -145,5 +145,4 @@ def test_damaged_records_of_dagster_are_told_in_one_line_with_a_remedy_that_work
     assert err.startswith(f"error: {records}: Dagster's records cannot be used (")
     assert "remove that folder: results stay" in err
     shutil.rmtree(records)
-    assert world("checks")[0] in (0, 1)
     world.materialise_bars()
